@@ -7,15 +7,18 @@ from google.protobuf.json_format import MessageToJson
 
 from sonorant.cli.config_arguments import whole_number
 from sonorant.client.client import SpeechClient
+from sonorant.client.configs import synthesis_config
 from sonorant.client.voice_methods import KINDS, kind_name, voice_mix
 from sonorant.tts.v1.voice_pb2 import Voice
 
+PREVIEW_TEXT = "Hello! This is how I sound when I read your words aloud."  # of voices without one
 EXAMPLES = """\
 examples:
   sonorant voices
   sonorant voices create anna --reference anna.wav --transcript "What she says." --consent "Anna, in writing, 2026"
   sonorant voices create giant --design "a deep, slow, friendly voice"
   sonorant voices mix duet anna=0.7 ben=0.3
+  sonorant voices preview anna --wav preview.wav
   sonorant voices export anna anna.voice
   sonorant say "Hello." --voice anna --wav hello.wav
 
@@ -90,6 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command.add_argument("voice_id", metavar="ID")
     command.set_defaults(run=show)
 
+    command = commands.add_parser("preview", parents=[common], help="hear a voice say its preview text")
+    command.add_argument("voice_id", metavar="ID")
+    command.add_argument("--wav", type=Path, metavar="FILE", help="write it to a file; default: play it")
+    command.set_defaults(run=preview)
+
     command = commands.add_parser("delete", parents=[common], help="delete a stored voice")
     command.add_argument("voice_id", metavar="ID")
     command.add_argument("--allow-missing", action="store_true", help="succeed also if there is no such voice")
@@ -127,6 +135,7 @@ def _add_about(parser: argparse.ArgumentParser) -> None:
     about = parser.add_argument_group("about the voice")
     about.add_argument("--display-name", default="", metavar="TEXT")
     about.add_argument("--description", default="", metavar="TEXT")
+    about.add_argument("--preview-text", default="", metavar="TEXT", help="what is said to try the voice")
     about.add_argument(
         "--speaks", action="append", default=[], metavar="LANGUAGE", help="a language it speaks; may be repeated"
     )
@@ -181,6 +190,7 @@ async def create(args: argparse.Namespace) -> int:
             consent=args.consent,
             display_name=args.display_name,
             description=args.description,
+            preview_text=args.preview_text,
             languages=args.speaks,
             labels=dict(args.label),
             ttl_s=args.ttl_s,
@@ -210,6 +220,7 @@ async def mix(args: argparse.Namespace) -> int:
             mix=voice_mix(dict(args.parts), spherical=args.spherical),
             display_name=args.display_name,
             description=args.description,
+            preview_text=args.preview_text,
             languages=args.speaks,
             labels=dict(args.label),
             ttl_s=args.ttl_s,
@@ -222,6 +233,19 @@ async def mix(args: argparse.Namespace) -> int:
 async def show(args: argparse.Namespace) -> int:
     async with SpeechClient(args.server) as client:
         _print(await client.voice(args.voice_id))
+    return 0
+
+
+async def preview(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        voice = await client.voice(args.voice_id)
+        text = voice.preview_text or PREVIEW_TEXT
+        print(text, flush=True)
+        clip = await client.synthesize(text, synthesis_config(voice=voice.voice_id))
+    if args.wav is None:
+        await clip.play()
+    else:
+        clip.save(args.wav)
     return 0
 
 

@@ -80,6 +80,7 @@ class VoiceMethods(UnaryCalls):
         consent: str = "",
         display_name: str = "",
         description: str = "",
+        preview_text: str = "",
         languages: Iterable[str] = (),
         labels: Mapping[str, str] | None = None,
         ttl_s: int = 0,
@@ -87,10 +88,17 @@ class VoiceMethods(UnaryCalls):
         request_id: str = "",
     ) -> Voice:
         """Create a voice from one source: a recording (at most 10 MiB) with or without its transcript, a description, a
-        speaker embedding, or a mix. CreateVoiceRequest in the proto has the details."""
+        speaker embedding, or a mix. `preview_text`: what is said to try the voice. CreateVoiceRequest in the
+        proto has the details."""
         request = CreateVoiceRequest(
             voice_id=voice_id,
-            voice=Voice(display_name=display_name, description=description, languages=languages, labels=labels),
+            voice=Voice(
+                display_name=display_name,
+                description=description,
+                languages=languages,
+                labels=labels,
+                preview_text=preview_text,
+            ),
             consent=consent,
             ttl_seconds=ttl_s,
             validate_only=validate_only,

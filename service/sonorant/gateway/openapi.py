@@ -36,6 +36,7 @@ _VOICE_FORM = {
         "consent": {"type": "string", "description": "Who agreed to the cloning, and how; required for recordings."},
         "ref_text": {"type": "string", "description": "What is said in the recording."},
         "speaker_description": {"type": "string"},
+        "preview_text": {"type": "string", "description": "What is said to try the voice."},
         "speaker_embedding": {"type": "string", "description": "A JSON list of numbers, instead of a recording."},
         "prompt": {"type": "string", "description": "A description, instead of a recording (VoiceDesign)."},
     },

@@ -338,7 +338,7 @@ async def test_capabilities_and_health_are_printed() -> None:
 def test_help_has_examples_that_parse() -> None:
     examples = cli.EXAMPLES + say.EXAMPLES + decode.EXAMPLES + voices.EXAMPLES
     lines = [line for line in examples.splitlines() if "sonorant " in line]
-    assert len(lines) == 22
+    assert len(lines) == 23
     for line in lines:
         arguments = line.partition("sonorant ")[2].partition("  ")[0].partition(" |")[0].partition(" >")[0]
         cli.parser().parse_args(shlex.split(arguments))

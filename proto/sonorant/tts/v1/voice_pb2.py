@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsonorant/tts/v1/voice.proto\x12\x0fsonorant.tts.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"3\n\x0eReferenceAudio\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x12\n\ntranscript\x18\x02 \x01(\t\"\"\n\x10SpeakerEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\"|\n\rWeightedVoice\x12\x12\n\x08voice_id\x18\x01 \x01(\tH\x00\x12>\n\x11speaker_embedding\x18\x02 \x01(\x0b\x32!.sonorant.tts.v1.SpeakerEmbeddingH\x00\x12\x0e\n\x06weight\x18\x03 \x01(\x02\x42\x07\n\x05voice\"f\n\x08VoiceMix\x12.\n\x06voices\x18\x01 \x03(\x0b\x32\x1e.sonorant.tts.v1.WeightedVoice\x12*\n\x06method\x18\x02 \x01(\x0e\x32\x1a.sonorant.tts.v1.MixMethod\"\xde\x01\n\rVoiceSelector\x12\x12\n\x08voice_id\x18\x01 \x01(\tH\x00\x12\x34\n\treference\x18\x02 \x01(\x0b\x32\x1f.sonorant.tts.v1.ReferenceAudioH\x00\x12\x10\n\x06\x64\x65sign\x18\x03 \x01(\tH\x00\x12>\n\x11speaker_embedding\x18\x04 \x01(\x0b\x32!.sonorant.tts.v1.SpeakerEmbeddingH\x00\x12(\n\x03mix\x18\x05 \x01(\x0b\x32\x19.sonorant.tts.v1.VoiceMixH\x00\x42\x07\n\x05voice\"\xa6\x03\n\x05Voice\x12\x10\n\x08voice_id\x18\x01 \x01(\t\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.sonorant.tts.v1.VoiceKind\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x11\n\tlanguages\x18\x05 \x03(\t\x12\x32\n\x06labels\x18\x06 \x03(\x0b\x32\".sonorant.tts.v1.Voice.LabelsEntry\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x12reference_audio_ms\x18\t \x01(\r\x12\r\n\x05model\x18\n \x01(\t\x12\x0f\n\x07\x63onsent\x18\x0b \x01(\t\x12\x12\n\ntranscript\x18\x0c \x01(\t\x12\x0e\n\x06\x64\x65sign\x18\r \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*X\n\tMixMethod\x12\x1a\n\x16MIX_METHOD_UNSPECIFIED\x10\x00\x12\x15\n\x11MIX_METHOD_LINEAR\x10\x01\x12\x18\n\x14MIX_METHOD_SPHERICAL\x10\x02*\x9d\x01\n\tVoiceKind\x12\x1a\n\x16VOICE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11VOICE_KIND_PRESET\x10\x01\x12\x15\n\x11VOICE_KIND_CLONED\x10\x02\x12\x17\n\x13VOICE_KIND_DESIGNED\x10\x03\x12\x17\n\x13VOICE_KIND_EMBEDDED\x10\x04\x12\x14\n\x10VOICE_KIND_MIXED\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bsonorant/tts/v1/voice.proto\x12\x0fsonorant.tts.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"3\n\x0eReferenceAudio\x12\r\n\x05\x61udio\x18\x01 \x01(\x0c\x12\x12\n\ntranscript\x18\x02 \x01(\t\"\"\n\x10SpeakerEmbedding\x12\x0e\n\x06values\x18\x01 \x03(\x02\"|\n\rWeightedVoice\x12\x12\n\x08voice_id\x18\x01 \x01(\tH\x00\x12>\n\x11speaker_embedding\x18\x02 \x01(\x0b\x32!.sonorant.tts.v1.SpeakerEmbeddingH\x00\x12\x0e\n\x06weight\x18\x03 \x01(\x02\x42\x07\n\x05voice\"f\n\x08VoiceMix\x12.\n\x06voices\x18\x01 \x03(\x0b\x32\x1e.sonorant.tts.v1.WeightedVoice\x12*\n\x06method\x18\x02 \x01(\x0e\x32\x1a.sonorant.tts.v1.MixMethod\"\xde\x01\n\rVoiceSelector\x12\x12\n\x08voice_id\x18\x01 \x01(\tH\x00\x12\x34\n\treference\x18\x02 \x01(\x0b\x32\x1f.sonorant.tts.v1.ReferenceAudioH\x00\x12\x10\n\x06\x64\x65sign\x18\x03 \x01(\tH\x00\x12>\n\x11speaker_embedding\x18\x04 \x01(\x0b\x32!.sonorant.tts.v1.SpeakerEmbeddingH\x00\x12(\n\x03mix\x18\x05 \x01(\x0b\x32\x19.sonorant.tts.v1.VoiceMixH\x00\x42\x07\n\x05voice\"\xbc\x03\n\x05Voice\x12\x10\n\x08voice_id\x18\x01 \x01(\t\x12(\n\x04kind\x18\x02 \x01(\x0e\x32\x1a.sonorant.tts.v1.VoiceKind\x12\x14\n\x0c\x64isplay_name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x04 \x01(\t\x12\x11\n\tlanguages\x18\x05 \x03(\t\x12\x32\n\x06labels\x18\x06 \x03(\x0b\x32\".sonorant.tts.v1.Voice.LabelsEntry\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12/\n\x0b\x65xpire_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1a\n\x12reference_audio_ms\x18\t \x01(\r\x12\r\n\x05model\x18\n \x01(\t\x12\x0f\n\x07\x63onsent\x18\x0b \x01(\t\x12\x12\n\ntranscript\x18\x0c \x01(\t\x12\x0e\n\x06\x64\x65sign\x18\r \x01(\t\x12\x14\n\x0cpreview_text\x18\x0e \x01(\t\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*X\n\tMixMethod\x12\x1a\n\x16MIX_METHOD_UNSPECIFIED\x10\x00\x12\x15\n\x11MIX_METHOD_LINEAR\x10\x01\x12\x18\n\x14MIX_METHOD_SPHERICAL\x10\x02*\x9d\x01\n\tVoiceKind\x12\x1a\n\x16VOICE_KIND_UNSPECIFIED\x10\x00\x12\x15\n\x11VOICE_KIND_PRESET\x10\x01\x12\x15\n\x11VOICE_KIND_CLONED\x10\x02\x12\x17\n\x13VOICE_KIND_DESIGNED\x10\x03\x12\x17\n\x13VOICE_KIND_EMBEDDED\x10\x04\x12\x14\n\x10VOICE_KIND_MIXED\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,10 +34,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_VOICE_LABELSENTRY']._loaded_options = None
   _globals['_VOICE_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_MIXMETHOD']._serialized_start=1050
-  _globals['_MIXMETHOD']._serialized_end=1138
-  _globals['_VOICEKIND']._serialized_start=1141
-  _globals['_VOICEKIND']._serialized_end=1298
+  _globals['_MIXMETHOD']._serialized_start=1072
+  _globals['_MIXMETHOD']._serialized_end=1160
+  _globals['_VOICEKIND']._serialized_start=1163
+  _globals['_VOICEKIND']._serialized_end=1320
   _globals['_REFERENCEAUDIO']._serialized_start=81
   _globals['_REFERENCEAUDIO']._serialized_end=132
   _globals['_SPEAKEREMBEDDING']._serialized_start=134
@@ -49,7 +49,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_VOICESELECTOR']._serialized_start=401
   _globals['_VOICESELECTOR']._serialized_end=623
   _globals['_VOICE']._serialized_start=626
-  _globals['_VOICE']._serialized_end=1048
-  _globals['_VOICE_LABELSENTRY']._serialized_start=1003
-  _globals['_VOICE_LABELSENTRY']._serialized_end=1048
+  _globals['_VOICE']._serialized_end=1070
+  _globals['_VOICE_LABELSENTRY']._serialized_start=1025
+  _globals['_VOICE_LABELSENTRY']._serialized_end=1070
 # @@protoc_insertion_point(module_scope)

@@ -81,7 +81,7 @@ class VoiceSelector(_message.Message):
     def __init__(self, voice_id: _Optional[str] = ..., reference: _Optional[_Union[ReferenceAudio, _Mapping]] = ..., design: _Optional[str] = ..., speaker_embedding: _Optional[_Union[SpeakerEmbedding, _Mapping]] = ..., mix: _Optional[_Union[VoiceMix, _Mapping]] = ...) -> None: ...
 
 class Voice(_message.Message):
-    __slots__ = ("voice_id", "kind", "display_name", "description", "languages", "labels", "create_time", "expire_time", "reference_audio_ms", "model", "consent", "transcript", "design")
+    __slots__ = ("voice_id", "kind", "display_name", "description", "languages", "labels", "create_time", "expire_time", "reference_audio_ms", "model", "consent", "transcript", "design", "preview_text")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +102,7 @@ class Voice(_message.Message):
     CONSENT_FIELD_NUMBER: _ClassVar[int]
     TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
     DESIGN_FIELD_NUMBER: _ClassVar[int]
+    PREVIEW_TEXT_FIELD_NUMBER: _ClassVar[int]
     voice_id: str
     kind: VoiceKind
     display_name: str
@@ -115,4 +116,5 @@ class Voice(_message.Message):
     consent: str
     transcript: str
     design: str
-    def __init__(self, voice_id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., description: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reference_audio_ms: _Optional[int] = ..., model: _Optional[str] = ..., consent: _Optional[str] = ..., transcript: _Optional[str] = ..., design: _Optional[str] = ...) -> None: ...
+    preview_text: str
+    def __init__(self, voice_id: _Optional[str] = ..., kind: _Optional[_Union[VoiceKind, str]] = ..., display_name: _Optional[str] = ..., description: _Optional[str] = ..., languages: _Optional[_Iterable[str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., expire_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reference_audio_ms: _Optional[int] = ..., model: _Optional[str] = ..., consent: _Optional[str] = ..., transcript: _Optional[str] = ..., design: _Optional[str] = ..., preview_text: _Optional[str] = ...) -> None: ...

@@ -30,7 +30,9 @@ from sonorant.tts.v1.voice_service_pb2 import (
 )
 
 MAX_SAMPLE_BYTES = 8 * 1024 * 1024 - 64 * 1024  # the limit of a message to the server, less room for other fields
-FIELDS = frozenset(("name", "consent", "ref_text", "speaker_description", "speaker_embedding", "prompt"))
+FIELDS = frozenset(
+    ("name", "consent", "ref_text", "speaker_description", "speaker_embedding", "prompt", "preview_text")
+)
 # OpenAI's names for the kinds that it has.
 _TYPES = {VOICE_KIND_CLONED: "audio_sample", VOICE_KIND_DESIGNED: "prompt"}
 
@@ -72,7 +74,11 @@ async def create_voice(request: web.Request) -> web.Response:
         )
     create = CreateVoiceRequest(
         voice_id=name,
-        voice=Voice(display_name=form.text("name")[:256], description=form.text("speaker_description")),
+        voice=Voice(
+            display_name=form.text("name")[:256],
+            description=form.text("speaker_description"),
+            preview_text=form.text("preview_text"),
+        ),
         consent=form.text("consent"),
     )
     embedding, design = form.text("speaker_embedding"), form.text("prompt")
@@ -137,6 +143,7 @@ def _described(voice: Voice) -> dict[str, Any]:
         "kind": kind,
         "prompt": voice.design or None,
         "description": voice.description,
+        "preview_text": voice.preview_text,
         "languages": list(voice.languages),
         "model": voice.model,
     }

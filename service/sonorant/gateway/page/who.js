@@ -56,6 +56,7 @@ export class Who {
           const input = Object.assign(document.createElement("input"), { type: "radio", name: "voice", value: voice.id });
           input.checked = before ? before === voice.id : i === 0;
           const label = document.createElement("label");
+          label.title = voice.preview_text;
           label.append(input, voice.name || voice.id);
           return label;
         }),

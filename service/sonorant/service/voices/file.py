@@ -31,7 +31,7 @@ class NotAVoiceFile(ValueError):
 
 def pack(about: VoiceAbout, tensors: VoiceTensors) -> bytes:
     arrays = {name: getattr(tensors, name) for name in _DTYPES if getattr(tensors, name) is not None}
-    said = asdict(about) | {_CHECKSUM: _checksum(about, arrays)}
+    said = _said(about) | {_CHECKSUM: _checksum(about, arrays)}
     data: bytes = save(arrays, {_KEY: json.dumps(said, ensure_ascii=False)})
     return data
 
@@ -75,14 +75,20 @@ def unpack(data: bytes) -> tuple[VoiceAbout, VoiceTensors]:
 
 
 def _checksum(about: VoiceAbout, arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
-    digest = hashlib.sha256(json.dumps(asdict(about)).encode())
+    digest = hashlib.sha256(json.dumps(_said(about)).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
     return digest.hexdigest()
 
 
+def _said(about: VoiceAbout) -> dict[str, Any]:
+    """Without a preview text if there is none: then a file is as in earlier versions, and its checksum, too."""
+    said = asdict(about)
+    return said if about.preview_text else {name: value for name, value in said.items() if name != "preview_text"}
+
+
 def about_to_json(about: VoiceAbout) -> str:
-    return json.dumps(asdict(about), ensure_ascii=False)
+    return json.dumps(_said(about), ensure_ascii=False)
 
 
 def about_from_json(text: str) -> VoiceAbout:

@@ -16,6 +16,7 @@ DEFAULT_PAGE_SIZE = 50
 MAX_NAME_CHARS = 256
 MAX_DESCRIPTION_CHARS = 1024
 MAX_CONSENT_CHARS = 1024
+MAX_PREVIEW_CHARS = 512
 MAX_TRANSCRIPT_CHARS = 4096
 MAX_LANGUAGES = 32
 MAX_LABELS = 32
@@ -25,7 +26,13 @@ MAX_TTL_S = 10 * 366 * 24 * 3600
 MAX_REQUEST_ID_CHARS = 64
 
 _VOICE_ID = re.compile("[a-z][a-z0-9-]{2,62}")
-_ABOUT_FIELDS = ("display_name", "description", "languages", "labels")  # fields of Voice that callers may set
+_ABOUT_FIELDS = (
+    "display_name",
+    "description",
+    "languages",
+    "labels",
+    "preview_text",
+)  # fields of Voice that callers may set
 
 _KINDS = {
     "cloned": voice_pb2.VOICE_KIND_CLONED,
@@ -54,6 +61,7 @@ def check_create(request: voice_service_pb2.CreateVoiceRequest, now_s: float) ->
             )
     _check_text(voice.display_name, MAX_NAME_CHARS, "voice.display_name")
     _check_text(voice.description, MAX_DESCRIPTION_CHARS, "voice.description")
+    _check_text(voice.preview_text, MAX_PREVIEW_CHARS, "voice.preview_text")
     _check_text(request.consent, MAX_CONSENT_CHARS, "consent")
     if source == "reference" and not request.validate_only and not request.consent.strip():
         message = "a clone needs the speaker's consent; say who agreed and how"
@@ -68,6 +76,7 @@ def check_create(request: voice_service_pb2.CreateVoiceRequest, now_s: float) ->
         languages=_check_languages(voice.languages),
         labels=check_labels(voice.labels, "voice.labels"),
         consent=request.consent,
+        preview_text=voice.preview_text,
     )
 
 
@@ -77,6 +86,7 @@ def check_imported(request: voice_service_pb2.ImportVoiceRequest, about: VoiceAb
     _check_text(about.display_name, MAX_NAME_CHARS, field)
     _check_text(about.description, MAX_DESCRIPTION_CHARS, field)
     _check_text(about.consent, MAX_CONSENT_CHARS, field)
+    _check_text(about.preview_text, MAX_PREVIEW_CHARS, field)
     _check_text(about.transcript, MAX_TRANSCRIPT_CHARS, field)
     _check_text(about.model + about.fingerprint, MAX_NAME_CHARS, field)
     if about.kind == "cloned" and not about.consent.strip():
@@ -181,6 +191,7 @@ def to_proto(about: VoiceAbout) -> voice_pb2.Voice:
         consent=about.consent,
         transcript=about.transcript,
         design=about.design,
+        preview_text=about.preview_text,
     )
     voice.create_time.FromNanoseconds(int(about.create_s * 1_000_000_000))
     if about.expire_s is not None:

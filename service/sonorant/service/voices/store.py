@@ -34,6 +34,7 @@ class VoiceAbout:
     reference_audio_ms: int = 0
     model: str = ""  # name of the checkpoint that it was made with
     fingerprint: str = ""  # of that checkpoint; the same whatever its name
+    preview_text: str = ""  # what is said to try the voice
 
 
 @dataclass(frozen=True, slots=True)
