@@ -24,6 +24,7 @@ from sonorant.client import (
     text_policy,
     utterance_config,
 )
+from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW
 from tests.clients.scripted_server import scripted_server
 from tests.cutting_proxy import CuttingProxy
 from tests.free_port import free_port
@@ -40,7 +41,10 @@ async def test_settings_change_between_utterances_and_for_one_of_them_alone() ->
     ):
         await session.send_text("One.", "a")
         await session.end("a")
-        bob = utterance_config(synthesis_config(voice="bob", seed=8, sample_rate_hz=8000), timestamps=True)
+        bob = utterance_config(
+            synthesis_config(voice="bob", language="german", encoding="mulaw", seed=8, sample_rate_hz=8000),
+            timestamps=True,
+        )
         await session.send_text("Two.", "b", config=bob)
         await session.end("b")
         await session.send_text("Three.", "c")
@@ -56,6 +60,8 @@ async def test_settings_change_between_utterances_and_for_one_of_them_alone() ->
     started = {each: of(each, UtteranceStarted)[0] for each in "abcd"}
     assert [started[each].voice_id for each in "abcd"] == ["ada", "bob", "ada", "bob"]
     assert [started[each].audio.sample_rate_hz for each in "abcd"] == [24_000, 8000, 24_000, 24_000]
+    assert [started[each].replay.language for each in "abcd"] == ["auto", "german", "auto", "auto"]
+    assert [started[each].audio.encoding == AUDIO_ENCODING_MULAW for each in "abcd"] == [False, True, False, False]
     assert [started[each].seed for each in "abcd"] == [7, 8, 7, 9]
     assert [bool(of(each, Marks)) for each in "abcd"] == [False, True, False, False]
     heard = {each: b"".join(chunk.data for chunk in of(each, AudioChunk)) for each in "abcd"}

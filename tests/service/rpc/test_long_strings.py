@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from sonorant.tts.v1 import text_to_speech_service_pb2, voice_service_pb2
+from sonorant.tts.v1 import dictionary_service_pb2, text_to_speech_service_pb2, voice_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import failure, served
 
@@ -17,6 +17,7 @@ MAX_TRAILER_BYTES = 8 * 1024  # what clients take by default
 SERVICES = (
     text_to_speech_service_pb2.DESCRIPTOR.services_by_name["TextToSpeechService"],
     voice_service_pb2.DESCRIPTOR.services_by_name["VoiceService"],
+    dictionary_service_pb2.DESCRIPTOR.services_by_name["DictionaryService"],
 )
 LONG = {"ascii": "a" * 200_000, "wide": "\U0001d54f" * 110_000, "control": "\x01" * 5_000}
 
