@@ -121,6 +121,7 @@ async def test_one_that_is_frozen_is_left(fleet: Fleet) -> None:
             frozen.send(signal.SIGCONT)
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 async def test_a_roll_cuts_nobody(fleet: Fleet) -> None:
     """Each server is replaced while calls come and go, and while sessions of clients that resume stay."""

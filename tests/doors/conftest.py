@@ -70,7 +70,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def caller_wav(server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A caller who asks for the weather, and interrupts the answer after five seconds."""
+    """A caller who asks for the weather, and interrupts the answer while it is spoken: it takes eleven
+    seconds, and begins when the question is recognized, which may take some."""
     path = tmp_path_factory.mktemp("caller") / "caller.wav"
 
     async def record() -> list[bytes]:
@@ -88,7 +89,7 @@ def caller_wav(server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(HEARING_HZ)
-        file.writeframes(silence(0.5) + question + silence(5) + interruption + silence(5))
+        file.writeframes(silence(0.5) + question + silence(7) + interruption + silence(5))
     return str(path)
 
 

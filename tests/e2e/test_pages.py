@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import pytest
 
 from sonorant.tts.v1 import speak_pb2
 from tests.e2e.server_process import ServerProcess
@@ -43,6 +44,8 @@ async def test_all_slots_speak_at_once(tmp_path: Path) -> None:
                 call.cancel()
 
 
+@pytest.mark.slow
+@pytest.mark.rare
 async def test_texts_that_turn_out_long_say_the_same_as_alone(tmp_path: Path) -> None:
     """When they come word by word, none can reserve what all its text will take, and together it is too much."""
 

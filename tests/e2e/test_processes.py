@@ -156,6 +156,7 @@ async def test_a_sentence_outlives_its_process_which_is_replaced(tmp_path: Path)
         assert server.stop() == 0
 
 
+@pytest.mark.rare
 @pytest.mark.parametrize("worker", ["talker", "code2wav"])
 async def test_a_worker_that_dies_costs_no_client_of_any_process_a_sentence(tmp_path: Path, worker: str) -> None:
     with ServerProcesses(tmp_path / "log") as server:
@@ -259,6 +260,7 @@ def num_connected(pid: int, port: int) -> int:
     return sum(f"socket:[{row[9]}]" in sockets for row in connected)
 
 
+@pytest.mark.rare
 async def test_a_drain_lets_all_processes_finish_what_they_say(tmp_path: Path) -> None:
     with ServerProcesses(tmp_path / "log") as server:
         clients = [SpeechClient(server.address) for _ in range(4)]
@@ -296,6 +298,7 @@ async def test_nothing_outlives_the_owner(tmp_path: Path, monkeypatch: pytest.Mo
         await eventually(lambda: os.path.exists(directory), False)
 
 
+@pytest.mark.rare
 async def test_systemd_hears_of_it_once_the_server_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "socket"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
@@ -329,6 +332,7 @@ async def test_a_process_that_dies_again_and_again_ends_the_server(tmp_path: Pat
         assert not kept & server.child_ids().keys()
 
 
+@pytest.mark.rare
 def test_the_workers_have_one_mps_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = install_mps(tmp_path, monkeypatch)
     with ServerProcesses(tmp_path / "log", "--device", "cpu", "--mps", "true") as server:
@@ -368,6 +372,7 @@ def test_a_process_that_cannot_start_ends_the_others() -> None:
     assert f"cannot listen on 127.0.0.1:{taken}" in said and "server process 2 ended with status 1" in said
 
 
+@pytest.mark.rare
 def test_workers_that_cannot_load_end_the_server(tmp_path: Path) -> None:
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
     (model / "model.safetensors").write_bytes(b"nonsense")

@@ -31,6 +31,7 @@ async def test_noise_hurts_nobody(kind: str, tmp_path: Path) -> None:
         await under_fire.check()
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 @pytest.mark.timeout(360)  # a worker is loaded anew, and all that is said, is said twice
 async def test_a_worker_that_is_killed_takes_no_session_along_and_leaves_nothing_behind(tmp_path: Path) -> None:

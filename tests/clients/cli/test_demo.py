@@ -71,6 +71,7 @@ async def test_wrong_arguments_of_the_demo_start_no_server(tmp_path: Path) -> No
     assert b"unrecognized arguments: --voice slt" in stderr
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("after", [b"starting a server", b"$ sonorant say"])

@@ -67,13 +67,13 @@ def hear() -> Callable[[bytes, int], set[str]]:
     import numpy as np
     from pocketsphinx import Decoder
 
-    decoder = Decoder(samprate=16_000, loglevel="FATAL")
     silence = np.zeros(3200, np.int16)
 
     def words(pcm: bytes, rate_hz: int) -> set[str]:
         samples = np.frombuffer(pcm, np.int16)
         at = np.arange(0, len(samples), rate_hz / 16_000)
         resampled = np.interp(at, np.arange(len(samples)), samples).astype(np.int16)
+        decoder = Decoder(samprate=16_000, loglevel="FATAL")  # one that has heard others hears something else
         decoder.start_utt()
         decoder.process_raw(np.concatenate([silence, resampled, silence]).tobytes(), no_search=False, full_utt=True)
         decoder.end_utt()

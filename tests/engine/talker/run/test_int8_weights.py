@@ -129,6 +129,8 @@ sys.stdout.buffer.write(run_alone(TalkerRunner(checkpoint, config(checkpoint)), 
 """
 
 
+@pytest.mark.slow
+@pytest.mark.rare
 def test_any_number_of_threads_says_the_same(tmp_path: Path) -> None:
     """In a checkpoint whose products are large enough to be shared."""
     sizes = SIZES | {"hidden": 1024, "intermediate": 1024, "predictor_hidden": 1024}
