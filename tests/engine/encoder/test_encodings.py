@@ -94,7 +94,11 @@ async def until(holds: Callable[[], object]) -> None:
 
 
 def is_running(pid: int) -> bool:
-    return Path(f"/proc/{pid}").exists()
+    """A dead one may still be waited for by us."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def different(number: int, seconds: float = 1.5) -> list[bytes]:

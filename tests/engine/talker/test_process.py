@@ -63,7 +63,8 @@ def test_what_its_predecessor_told_is_not_found_out_again(
 ) -> None:
     commands: QueueChannel[Command] = QueueChannel()
     commands.publish([Shutdown()])
-    main(settings(tiny), commands, QueueChannel(), Heartbeat(), Heartbeat(), {"alignment_head": head}, pipe[1])
+    told = {"alignment_head": head, "step_s": {}}
+    main(settings(tiny), commands, QueueChannel(), Heartbeat(), Heartbeat(), told, pipe[1])
     _, info = pipe[0].recv()
     assert info["alignment_head"] == head  # of random weights none would be good enough
 

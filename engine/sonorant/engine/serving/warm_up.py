@@ -34,7 +34,8 @@ async def warm_up(engine: Engine) -> WarmUp:
     sampling = replace(info.default_sampling, min_frames=1, max_frames=MAX_FRAMES)
     params = SynthesisParams(sampling, speaker=info.speakers[0] if info.speakers else None)
     if info.task == "base":
-        voice = await engine.encode_reference(_noise(), with_codes=True)
+        seconds = min(RECORDING_S, info.max_context / info.frame_rate_hz / 4)
+        voice = await engine.encode_reference(_noise(seconds), with_codes=True)
         params = replace(params, x_vector=voice.x_vector, reference_codes=voice.codes, reference_text=TRANSCRIPT)
     async with engine.open(params, outlives_workers=False) as stream:
         stream.push_text(TEXT)
@@ -48,9 +49,9 @@ async def warm_up(engine: Engine) -> WarmUp:
     return WarmUp(num_frames, first_audio_s, time.monotonic() - start_s)
 
 
-def _noise() -> bytes:
+def _noise(seconds: float) -> bytes:
     """Return a WAV file."""
-    samples = np.random.default_rng(0).integers(-3000, 3000, RECORDING_S * RECORDING_HZ).astype("<i2")
+    samples = np.random.default_rng(0).integers(-3000, 3000, round(seconds * RECORDING_HZ)).astype("<i2")
     with io.BytesIO() as file:
         with wave.open(file, "wb") as sound:
             sound.setnchannels(1)

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 READ_BYTES = 32 * 1024  # of a body, that wait to be read; and one chunk for each 16 of them
 LINGER_S = 2.0  # how long to wait for the rest of a body that nobody reads
 CONNECTIONS_OF_PROCESS = 4
+FIRST_LOOK_S = 1.0  # for a server, before the first caller is let in: beside this process others may have found theirs
 KEEPALIVE_S = 75.0  # how long a connection may have no request, or one with incomplete headers
 
 
@@ -82,6 +83,7 @@ class Gateway:
             )
             await runner.setup()
             assert runner.server is not None
+            await servers.look(FIRST_LOOK_S)
             doorways = [Doorway(self._http, runner.server, app[CONNECTIONS], context)]
             wyoming = WyomingDoor(
                 servers, app[CATALOGS], app[METRICS], config.wyoming_key, app[CONNECTIONS], config.wyoming_text_format

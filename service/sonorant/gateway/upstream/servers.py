@@ -6,6 +6,7 @@ If a server is gone or shutting down, its calls go to another one; speech contin
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -43,11 +44,17 @@ class Servers:
         metadata = (("authorization", f"Bearer {access.api_key}"),) if access.api_key else ()
         self.all = [_server(target, bare, metadata, number) for number in range(num_connections) for target in targets]
         self._watching: list[asyncio.Task[None]] = []
+        self._has_served = asyncio.Event()
         self._searches = asyncio.Semaphore(MAX_SEARCHES)
 
     async def __aenter__(self) -> "Servers":
-        self._watching = [asyncio.create_task(_watch(server)) for server in self.all]
+        self._watching = [asyncio.create_task(_watch(server, self._has_served)) for server in self.all]
         return self
+
+    async def look(self, seconds: float) -> None:
+        """Wait until a server serves, and no longer than so many seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_served.wait(), seconds)
 
     async def __aexit__(self, *_: object) -> None:
         for task in self._watching:
@@ -152,16 +159,16 @@ def _server(target: str, access: Access, health_metadata: tuple[tuple[str, str],
     )
 
 
-async def _watch(server: Server) -> None:
-    """Set `serving` to what the server's health service says, for ever."""
+async def _watch(server: Server, has_served: asyncio.Event) -> None:
+    """Set `serving` to what the server's health service says, for ever. `has_served`: set when it serves."""
     silent = asyncio.get_running_loop().call_later(SILENT_S, _tell_silent, server)
     try:
-        await _follow(server, silent.cancel)
+        await _follow(server, silent.cancel, has_served)
     finally:
         silent.cancel()
 
 
-async def _follow(server: Server, on_answer: Callable[[], None]) -> None:
+async def _follow(server: Server, on_answer: Callable[[], None], has_served: asyncio.Event) -> None:
     stub = health_pb2_grpc.HealthStub(server.channel)
     while True:
         call = stub.Watch(
@@ -170,20 +177,22 @@ async def _follow(server: Server, on_answer: Callable[[], None]) -> None:
         try:
             while (response := await call.read()) is not grpc.aio.EOF:
                 on_answer()
-                _tell(server, response.status == health_pb2.HealthCheckResponse.SERVING)
-            _tell(server, False)
+                _tell(server, response.status == health_pb2.HealthCheckResponse.SERVING, has_served)
+            _tell(server, False, has_served)
         except grpc.aio.AioRpcError as error:
             # If we may not see its health, the server may still serve: assume so, and let calls find out.
             hidden = error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED)
             if hidden:
                 on_answer()
-            _tell(server, hidden)
+            _tell(server, hidden, has_served)
         finally:
             call.cancel()
         await asyncio.sleep(HEALTH_RETRY_S)
 
 
-def _tell(server: Server, serving: bool) -> None:
+def _tell(server: Server, serving: bool, has_served: asyncio.Event) -> None:
+    if serving:
+        has_served.set()
     if serving != server.serving:
         server.serving = serving
         level = logging.INFO if server.is_first else logging.DEBUG
