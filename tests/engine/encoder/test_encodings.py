@@ -18,6 +18,7 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder import encodings
 from sonorant.engine.encoder.encodings import Encodings, Upload
 from sonorant.engine.encoder.kept_up import KeptUpEncoder
+from sonorant.engine.encoder.limits import NICENESS
 from sonorant.engine.encoder.recording import read_upload
 from sonorant.engine.encoder.wire import Answer, Want
 from sonorant.engine.errors import (
@@ -145,7 +146,7 @@ async def test_the_longest_recording(it: Running) -> None:
 async def test_they_give_way_to_those_that_speak(it: Running) -> None:
     for pid in (it.encoder.pid, *it.encodings.decoder_pids):
         assert pid is not None
-        assert os.getpriority(os.PRIO_PROCESS, pid) > os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, pid) >= NICENESS
 
 
 async def test_bad_recordings_harm_nobody_also_several_at_a_time(it: Running) -> None:
