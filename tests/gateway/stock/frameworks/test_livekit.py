@@ -7,8 +7,9 @@ import pytest
 from livekit.agents import APIConnectOptions, APIStatusError, tts
 from livekit.plugins import cartesia, openai
 
-TEXT = "Good morning. The house is by the river."
-WORDS = {"good", "morning", "house", "river"}
+# LiveKit 1.x loses the first block of a FLAC file, 96 ms, so one word may be missing.
+TEXT = "This is a long day, and I am here with you."
+WORDS = {"long", "day", "am", "here", "with", "you"}
 LONG = "This is a long story about a house by the river and the people who lived there. " * 40
 ONCE = APIConnectOptions(max_retry=0, timeout=10)
 
@@ -26,7 +27,7 @@ async def collected(stream: Any) -> tuple[bytes, int, list[Any]]:
 async def test_openai_speaks(url: str, key: str, hear: Any, response_format: Any) -> None:
     async with openai.TTS(base_url=f"{url}/v1", api_key=key, response_format=response_format) as service:
         pcm, rate, events = await collected(service.synthesize(TEXT, conn_options=ONCE))
-    assert len(hear(pcm, rate) & WORDS) >= 2
+    assert len(hear(pcm, rate) & WORDS) >= 4
     assert len({event.request_id for event in events}) == 1
     assert [event.is_final for event in events].index(True) == len(events) - 1
 
@@ -78,7 +79,7 @@ async def test_cartesia_speaks_with_words_and_their_times(url: str, key: str, he
             stream.push_text(f"{word} ")
         stream.end_input()
         pcm, rate, events = await collected(stream)
-    assert len(hear(pcm, rate) & WORDS) >= 2
+    assert len(hear(pcm, rate) & WORDS) >= 4
     assert len({event.request_id for event in events}) == 1 and len(metrics) == 1
     assert max(event.frame.duration for event in events) <= 0.25
     timed = [word for event in events for word in event.frame.userdata.get(tts.tts.USERDATA_TIMED_TRANSCRIPT, [])]
@@ -89,7 +90,7 @@ async def test_cartesia_speaks_with_words_and_their_times(url: str, key: str, he
 async def test_cartesia_speaks_a_whole_text(url: str, key: str, hear: Any) -> None:
     async with aiohttp.ClientSession() as session, cartesia_tts(url, key, session) as service:
         pcm, rate, _ = await collected(service.synthesize(TEXT, conn_options=ONCE))
-    assert len(hear(pcm, rate) & WORDS) >= 2
+    assert len(hear(pcm, rate) & WORDS) >= 4
 
 
 async def test_cartesia_stream_without_a_text_is_clean(url: str, key: str) -> None:
