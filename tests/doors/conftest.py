@@ -89,7 +89,7 @@ def caller_wav(server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
         file.setnchannels(1)
         file.setsampwidth(2)
         file.setframerate(HEARING_HZ)
-        file.writeframes(silence(0.5) + question + silence(7) + interruption + silence(5))
+        file.writeframes(silence(0.5) + question + silence(6) + interruption + silence(5))
     return str(path)
 
 

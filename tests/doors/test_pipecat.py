@@ -161,7 +161,7 @@ async def test_the_example_agent_hears_answers_and_is_interrupted(server: str, c
     assert roles == ["user", "assistant", "user", "assistant"]
     assert "weather" in messages[0]["content"]
     answer = messages[1]["content"]
-    assert ANSWERS[0].startswith(answer) and 3 < len(answer.split()) < len(ANSWERS[0].split())
+    assert ANSWERS[0].startswith(answer) and 3 < len(answer.split()) < 25
     heard = interruptions[0]
     assert ANSWERS[0].startswith(heard.text)
     assert_says(beginning_of(recording, heard.played_ms), heard.text)

@@ -98,7 +98,7 @@ async def test_each_protocol_of_the_gateway_is_a_load_that_gets_whole_utterances
     load = Load("closed", 2, seconds=3.0, warm_up_s=0.2)  # on a busy machine an utterance takes its time
     rows = {by: await measured(OPENAI_BY[by], f"{gateway.url}/v1", load, seed=1) for by in OPENAI_BY}
     for by, found in rows.items():
-        assert found["failed"] == 0 and found["ok"] >= 1, (by, found["messages"])
+        assert found["failed"] == 0 and found["ok"] >= 2, (by, found["messages"])
         assert 0.8 < found["mean_audio_s"] < 4 and found["ttfa_ms_p50"] > 0, by
     bytes_s, events_s = (rows[by]["mean_audio_s"] for by in ("bytes", "events"))
     assert bytes_s == pytest.approx(events_s, abs=0.001), "the same text with the same seed"
