@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.openai.data_uris import MAX_REF_AUDIO_BYTES, PIECE_CHARS, recording_in
+from sonorant.gateway.openai.data_uris import MAX_REF_AUDIO_BYTES, PIECE_CHARS, Recordings, recording_in
 
 HEAD = "data:audio/wav;base64,"
 LARGEST = MAX_REF_AUDIO_BYTES // 3 * 3
@@ -51,3 +51,23 @@ async def test_others_have_their_turn_while_the_largest_is_decoded() -> None:
     running.cancel()
     assert turns > 100
     assert longest_s < 0.02  # of processor time; all of it at once takes more
+
+
+async def test_items_with_the_same_recording_or_fault_have_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = []
+
+    async def counted(uri: str, where: str) -> bytes:
+        decoded.append(uri)
+        return await recording_in(uri, where)
+
+    monkeypatch.setattr("sonorant.gateway.openai.data_uris.recording_in", counted)
+    recordings = Recordings()
+    good, bad, empty = "data:audio/wav;base64,YWJj", "data:audio/wav;base64,?", ""
+    assert await asyncio.gather(*(recordings.read(good, "ref_audio") for _ in range(4))) == [b"abc"] * 4
+    for _ in range(3):
+        with pytest.raises(Refusal, match="not base64"):
+            await recordings.read(bad, "ref_audio")
+    for _ in range(2):
+        with pytest.raises(Refusal, match="empty"):
+            await recordings.read(empty, "ref_audio")
+    assert decoded == [good, bad, empty, empty]

@@ -12,6 +12,7 @@ from pydantic import Field
 from sonorant.gateway.clip import spoken
 from sonorant.gateway.encoders import FORMATS, encoder
 from sonorant.gateway.errors import Refusal
+from sonorant.gateway.openai.data_uris import Recordings
 from sonorant.gateway.openai.request import ResponseFormat, SpeechRequest, VoiceFields
 from sonorant.gateway.openai.speech import check_format, usage
 from sonorant.gateway.web.bodies import read_json
@@ -64,6 +65,7 @@ class _Answers:
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
+        self._recordings = Recordings()
         self._num_bytes = 0  # of audio
         self._num_sent = 0  # bytes of requests to the server
 
@@ -81,7 +83,8 @@ class _Answers:
             message = f"ref_audio: more than {MAX_SENT_BYTES} bytes in one batch; keep the recording as a voice"
             raise Refusal(413, message, param="ref_audio")
         app, call = self._request.app, self._request[CALL]
-        config = await body.to_config(await app[CATALOGS].get(call), "pcm_s16le", app[CONFIG].text_format)
+        catalog, text_format = await app[CATALOGS].get(call), app[CONFIG].text_format
+        config = await body.to_config(catalog, "pcm_s16le", text_format, self._recordings.read)
         upstream = SynthesizeStreamRequest(config=config, text=body.input)
         self._num_sent += upstream.ByteSize()
         encode = encoder(body.response_format, body.rate_hz, whole=True)

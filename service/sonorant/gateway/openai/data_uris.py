@@ -1,7 +1,6 @@
 """Reads recordings from data: URIs, a piece in each turn of the event loop: others have their turn in between."""
 
 import asyncio
-import base64
 import binascii
 import re
 from urllib.parse import unquote_to_bytes
@@ -38,6 +37,29 @@ async def recording_in(uri: str, where: str) -> bytes:
     return recording
 
 
+class Recordings:
+    """The recordings of one request with many items, which mostly have the same: the latest one is decoded once."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._uri = ""
+        self._found: bytes | Refusal = b""
+
+    async def read(self, uri: str, where: str) -> bytes:
+        """Do what `recording_in` does."""
+        async with self._turn:
+            if not uri or uri != self._uri:
+                try:
+                    self._found = await recording_in(uri, where)
+                except Refusal as refusal:
+                    self._found = refusal
+                self._uri = uri
+            found = self._found
+        if isinstance(found, Refusal):
+            raise found
+        return found
+
+
 async def _forgiving(data: str) -> bytes:
     """Decode base64 as browsers do: white space does not count, padding may be missing, and in a URI may be escaped."""
     recording, escaped, compact = bytearray(), "", b""
@@ -54,7 +76,7 @@ async def _forgiving(data: str) -> bytes:
         whole = 0 if is_last else max(0, len(compact) - 4) // 4 * 4
         if b"=" in compact[:whole]:
             raise ValueError("padding in the middle")
-        recording += base64.b64decode(compact[:whole], validate=True)
+        recording += binascii.a2b_base64(compact[:whole], strict_mode=True)
         compact = compact[whole:]
     without = compact.rstrip(b"=")
-    return bytes(recording + base64.b64decode(without + b"=" * (-len(without) % 4), validate=True))
+    return bytes(recording + binascii.a2b_base64(without + b"=" * (-len(without) % 4), strict_mode=True))

@@ -3,6 +3,7 @@
 Its schema is a part of the OpenAPI document. Unknown fields are ignored, as in vLLM-Omni.
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
@@ -97,12 +98,19 @@ class VoiceFields(TextFields):
     def rate_hz(self) -> int:
         return self.sample_rate or NATIVE_RATE_HZ
 
-    async def to_config(self, catalog: Catalog, encoding: str, text_format: str) -> SynthesisConfig:
-        """Translate the fields for the server. `text_format`: the door's own. Raises Refusal."""
+    async def to_config(
+        self,
+        catalog: Catalog,
+        encoding: str,
+        text_format: str,
+        read: Callable[[str, str], Awaitable[bytes]] = recording_in,
+    ) -> SynthesisConfig:
+        """Translate the fields for the server. `text_format`: the door's own; `read`: as `recording_in`. Raises
+        Refusal."""
         if self.model and not catalog.has_model(self.model):
             message = f"model: there is no model {self.model[:80]!r}; use one of {', '.join(catalog.models)}"
             raise Refusal(404, message, param="model", code="model_not_found")
-        reference, transcript = await self._reference()
+        reference, transcript = await self._reference(read)
         design = self._design(catalog, reference)
         if self.task_type == "Base" and not (reference or self.speaker_embedding or self._names_a_voice):
             raise Refusal(
@@ -159,7 +167,7 @@ class VoiceFields(TextFields):
         meant = catalog.only_designs and self.task_type is None and not (reference or self.speaker_embedding)
         return self.instructions or "" if meant and not self._names_a_voice else ""
 
-    async def _reference(self) -> tuple[bytes | None, str]:
+    async def _reference(self, read: Callable[[str, str], Awaitable[bytes]]) -> tuple[bytes | None, str]:
         """The recording to clone, and its transcript."""
         audio, text, where = self.ref_audio, self.ref_text, "ref_audio"
         if self.references:
@@ -174,7 +182,7 @@ class VoiceFields(TextFields):
             return None, ""
         if self.speaker_embedding:
             raise Refusal(400, "ref_audio and speaker_embedding exclude each other; send one of them", param=where)
-        return await recording_in(audio, where), "" if self.x_vector_only_mode else text or ""
+        return await read(audio, where), "" if self.x_vector_only_mode else text or ""
 
     def _sampling(self) -> dict[str, Any]:
         """The sampling settings that were sent; the others keep the checkpoint's defaults."""
