@@ -16,6 +16,7 @@ export class Who {
     byId("file").addEventListener("change", ({ target }) => target.files[0] && this.#take(target.files[0]));
     byId("keep").addEventListener("click", () => this.#keep());
     byId("key").addEventListener("change", () => this.list());
+    byId("voices").addEventListener("change", () => this.#showPreview());
     byId("seed").value = this.#newSeed();
   }
 
@@ -56,17 +57,22 @@ export class Who {
           const input = Object.assign(document.createElement("input"), { type: "radio", name: "voice", value: voice.id });
           input.checked = before ? before === voice.id : i === 0;
           const label = document.createElement("label");
-          label.title = voice.preview_text;
+          input.dataset.preview = voice.preview_text;
           label.append(input, voice.name || voice.id);
           return label;
         }),
       );
+      this.#showPreview();
       if (!data.length) box.textContent = "This server has no voices: clone or design one.";
     } catch (error) {
       box.textContent = "The voices could not be loaded.";
       if (error.status === 503) setTimeout(() => this.list(chosen), 2000); // the server is starting
       else this.onError(error.message);
     }
+  }
+
+  #showPreview() {
+    byId("preview").textContent = document.querySelector('input[name="voice"]:checked')?.dataset.preview ?? "";
   }
 
   #newSeed() {
@@ -150,6 +156,7 @@ export class Who {
     const form = new FormData();
     form.append("name", byId("name").value.trim());
     form.append("consent", byId("consent").value.trim());
+    form.append("preview_text", byId("preview-text").value.trim());
     if (byId("transcript").value.trim()) form.append("ref_text", byId("transcript").value.trim());
     form.append("audio_sample", this.#sample, "sample.wav");
     try {
