@@ -99,3 +99,17 @@ async def test_a_plain_answer_tells_it_in_a_trailer(reason: FinishReason, told: 
         audio, chunks = audio + line[1][:size], line[1][size + 2 :]
     assert line[1] == (f"X-Finish-Reason: {told}\r\n\r\n".encode() if told else b"\r\n")
     assert len(audio) == len(whole) > 0, "stock clients hear all of it"
+
+
+async def test_a_trailer_leaves_the_connection_to_the_next_request() -> None:
+    async with gateway(EndingEngine(FinishReason.MAX_FRAMES)) as door:
+        host, port = door.url.removeprefix("http://").split(":")
+        reader, writer = await asyncio.open_connection(host, int(port), limit=1 << 24)
+        fields = json.dumps({"input": SAID, "voice": "ada", "response_format": "pcm"}).encode()
+        head = "POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        for _ in range(3):
+            writer.write(f"{head}Content-Length: {len(fields)}\r\n\r\n".encode() + fields)
+            async with asyncio.timeout(20):
+                answer = await reader.readuntil(b"X-Finish-Reason: length\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+        writer.close()

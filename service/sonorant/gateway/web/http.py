@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from aiohttp import HttpVersion11, web
 
@@ -37,13 +38,29 @@ class Patience:
             self._timer = self._loop.call_later(WRITE_TIMEOUT_S / 4, self._look)
 
 
+class TrailedResponse(web.StreamResponse):
+    """A response that can end with trailer fields, which aiohttp does not know; its connection can be used again."""
+
+    trailer: Mapping[str, str] = MappingProxyType({})
+    _ended = False
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """End the response once; aiohttp calls this again when the handler has returned."""
+        if not self.trailer:
+            await super().write_eof(data)
+        elif not self._ended and self._req is not None and self._req.transport is not None:
+            fields = "".join(f"{name}: {value}\r\n" for name, value in self.trailer.items())
+            self._req.transport.write(f"0\r\n{fields}\r\n".encode())
+        self._ended = True
+
+
 class Answer:
     """A streamed answer. Its headers are sent with the first data, so an exception before that can still be an
     error."""
 
     def __init__(self, request: web.Request, headers: dict[str, str]) -> None:
         self._request = request
-        self._response = web.StreamResponse(headers=headers)
+        self._response = TrailedResponse(headers=headers)
         self._is_chunked = request.version >= HttpVersion11
         if not self._is_chunked:
             self._response.force_close()  # only the end of the connection tells the end of the answer
@@ -71,15 +88,11 @@ class Answer:
                 await self._response.write(data)
 
     async def end(self, trailer: Mapping[str, str] | None = None) -> web.StreamResponse:
-        """End the answer. A trailer, which only chunks can have, also ends the connection."""
+        """End the answer. Only an answer in chunks can have a trailer; others end without it."""
+        if trailer and self._is_chunked and self._response.prepared:
+            self._response.trailer = trailer
         with self._patience:
-            transport = self._request.transport
-            if trailer and self._is_chunked and self._response.prepared and transport is not None:
-                fields = "".join(f"{name}: {value}\r\n" for name, value in trailer.items())
-                transport.write(f"0\r\n{fields}\r\n".encode())
-                transport.close()  # aiohttp knows no trailers, and would end the answer once more
-            else:
-                await self._response.write_eof()
+            await self._response.write_eof()
         return self._response
 
 
