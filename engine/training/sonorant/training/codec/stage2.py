@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 
 MEL_WEIGHT, LOW_WEIGHT, FEATURES_WEIGHT, LATENT_MEL_WEIGHT = 15.0, 30.0, 2.0, 3.0
 START_WEIGHT, START_SAMPLES = 50.0, 480  # spectra hardly show a click in the first samples of a sentence
+# Mels do not see 0 Hz: without this, a trained decoder's silence was a constant of -37 dBFS, a click at each end.
+OFFSET_WEIGHT, OFFSET_SAMPLES = 30.0, 480
 DISCRIMINATORS_FROM = 0.15  # of the time
 DISCRIMINATORS_RAMP = 0.05
 LATENT_LOSS_UNTIL = 0.6  # of the time; predicting phones and mels from the latents helps at the beginning
@@ -82,8 +84,11 @@ def train_stage2(
     clock: Clock,
     *,
     ends_at_s: float,
+    latent_loss_until: float = LATENT_LOSS_UNTIL,
 ) -> TrainedDecoder:
     """Train `code2wav`, given on the CPU with its initial weights, until `ends_at_s`; return the averaged decoder.
+
+    `latent_loss_until`: a share of the time; 0 for a decoder that was trained before, which no new head shall disturb.
 
     `export` is called with the averaged decoder from time to time, `poll` between steps. Continues from the clock's
     state file if there is one.
@@ -127,10 +132,11 @@ def train_stage2(
         made = made.float()
         mel, low = distance(made, samples)
         start = _start_distance(made, samples, starting)
-        loss = MEL_WEIGHT * mel + LOW_WEIGHT * low + START_WEIGHT * start
-        if done < LATENT_LOSS_UNTIL:
+        offset = _offset_distance(made, samples)
+        loss = MEL_WEIGHT * mel + LOW_WEIGHT * low + START_WEIGHT * start + OFFSET_WEIGHT * offset
+        if done < latent_loss_until:
             loss = loss + _latent_loss(model.latent_head(latents.transpose(1, 2).float()), samples, phones, targets)
-        parts = {"mel": mel, "low": low, "start": start}
+        parts = {"mel": mel, "low": low, "start": start, "offset": offset}
         if done > DISCRIMINATORS_FROM:
             begin = int(torch.randint(settings.stage2_crop[0] - settings.compared_frames + 1, ())) * FRAME_SAMPLES
             span = slice(begin, begin + settings.compared_frames * FRAME_SAMPLES)
@@ -166,6 +172,12 @@ def _start_distance(made: Tensor, wanted: Tensor, starting: Tensor) -> Tensor:
     """Mean absolute difference of the first 20 ms, where a crop begins with its sentence, as a stream does."""
     difference = (made[:, :START_SAMPLES] - wanted[:, :START_SAMPLES]).abs().mean(1)
     return (difference * starting).sum() / starting.sum().clamp(min=1)
+
+
+def _offset_distance(made: Tensor, wanted: Tensor) -> Tensor:
+    """Mean absolute difference of the means of every 20 ms."""
+    distance: Tensor = (made - wanted).view(len(made), -1, OFFSET_SAMPLES).mean(2).abs().mean()
+    return distance
 
 
 def _latent_loss(read: Tensor, samples: Tensor, phones: Tensor, targets: SpectralTargets) -> Tensor:

@@ -19,7 +19,7 @@ from sonorant.training.codec.pool import SpeechPool
 from sonorant.training.codec.reload import load_codec
 from sonorant.training.codec.settings import CodecSettings
 from sonorant.training.codec.stage1 import QuantizedEncoder, train_stage1
-from sonorant.training.codec.stage2 import TrainedDecoder, initialize_decoder, train_stage2
+from sonorant.training.codec.stage2 import LATENT_LOSS_UNTIL, TrainedDecoder, initialize_decoder, train_stage2
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def train_codec(training: CodecTraining, on_codes: Callable[[], None]) -> None:
     if not (training.run_folder / STAGE_2_FILE).exists():
         training.export(encoder, books, code2wav, None)
     on_codes()
-    _train_stage2(training, encoder, books, code2wav, pool, training.watch, STAGE_2_FILE)
+    _train_stage2(training, encoder, books, code2wav, pool, training.watch, STAGE_2_FILE, LATENT_LOSS_UNTIL)
 
 
 def train_decoder(training: CodecTraining) -> None:
@@ -96,7 +96,7 @@ def train_decoder(training: CodecTraining) -> None:
         training.watch()
         pool.poll(training.audio, 1)
 
-    _train_stage2(training, encoder, books, code2wav, pool, poll, DECODER_FILE)
+    _train_stage2(training, encoder, books, code2wav, pool, poll, DECODER_FILE, latent_loss_until=0)
 
 
 def _train_stage2(
@@ -107,6 +107,7 @@ def _train_stage2(
     pool: SpeechPool,
     poll: Callable[[], None],
     state_file: str,
+    latent_loss_until: float,
 ) -> None:
     # One shape and slow convolutions: it pays to time all algorithms. In stage 1, that took half of the time.
     torch.backends.cudnn.benchmark = True
@@ -115,7 +116,18 @@ def _train_stage2(
         training.export(encoder, books, code2wav, decoder)
 
     clock = training.clock(state_file)
-    export(train_stage2(code2wav, books, pool, training.settings, poll, export, clock, ends_at_s=training.ends_at_s))
+    decoder = train_stage2(
+        code2wav,
+        books,
+        pool,
+        training.settings,
+        poll,
+        export,
+        clock,
+        ends_at_s=training.ends_at_s,
+        latent_loss_until=latent_loss_until,
+    )
+    export(decoder)
 
 
 def _round_books(*tables: torch.Tensor) -> None:
