@@ -109,7 +109,7 @@ train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/bu
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@$(BIN)/python -m sonorant.training --out voice-training $(ARGS)
 
-VOICES ?= rms slt
+VOICES ?= linden wren
 judge-voice: setup ## judge voices with speech recognizers (ARGS="--model DIR" VOICES="linden wren"; default: the built-in ones)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@mkdir -p voice-training

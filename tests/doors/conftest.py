@@ -76,7 +76,7 @@ def caller_wav(server: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
     async def record() -> list[bytes]:
         async with SpeechClient(server) as client:
-            config = synthesis_config(voice="slt", sample_rate_hz=HEARING_HZ, seed=1)
+            config = synthesis_config(voice="wren", sample_rate_hz=HEARING_HZ, seed=1)
             lines = ("What is the weather tomorrow?", "Thank you, that is enough.")
             return [(await client.synthesize(line, config)).audio for line in lines]
 

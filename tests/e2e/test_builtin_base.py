@@ -31,7 +31,7 @@ async def client(server: ServerProcess) -> AsyncIterator[SpeechClient]:
 @pytest.mark.parametrize("transcript", ["", SAID], ids=["by embedding", "by continuation"])
 async def test_a_clone_has_the_pitch_of_its_reference(client: SpeechClient, transcript: str) -> None:
     pitches = {}
-    for voice in ("rms", "slt"):
+    for voice in ("linden", "wren"):
         reference = await client.synthesize(SAID, synthesis_config(voice=voice, encoding="wav"))
         asked = synthesis_config(
             reference=reference.audio, transcript=transcript, encoding="pcm_s16le", sample_rate_hz=RATE_HZ
@@ -40,5 +40,5 @@ async def test_a_clone_has_the_pitch_of_its_reference(client: SpeechClient, tran
         samples = np.frombuffer(clone.audio, "<i2")
         assert 1.5 < len(samples) / RATE_HZ < 6  # all of it, and it ends by itself
         pitches[voice] = median_pitch_hz(samples)
-    assert pitches["rms"] == pytest.approx(104, rel=0.15)
-    assert pitches["slt"] == pytest.approx(170, rel=0.15)
+    assert pitches["linden"] == pytest.approx(104, rel=0.15)
+    assert pitches["wren"] == pytest.approx(170, rel=0.15)

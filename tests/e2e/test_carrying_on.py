@@ -11,7 +11,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeRequest
 from tests.e2e.server_process import ServerProcess, scrape
 from tests.service.harness import Stub, end, flush, say
 
-GREETING, REST = "One moment please.", " Here it is."
+GREETING, REST = "One moment please.", " Here it is, the number you wanted."
 SAMPLING = {"do_sample": True, "seed": 3}
 CARRY_ON = speak_pb2.SpeakRequest(flush={"flush_id": 1, "carry_on": True})
 

@@ -95,7 +95,7 @@ async def test_connections_are_spread_and_all_processes_speak_alike(server: Serv
 
 async def test_a_voice_is_known_to_all_processes(server: ServerProcesses) -> None:
     async with SpeechClient(server.address) as client:
-        await client.create_voice("duet", mix=voice_mix({"rms": 1, "slt": 1}))
+        await client.create_voice("duet", mix=voice_mix({"linden": 1, "wren": 1}))
     before = [server.num_calls(number) for number in range(2)]
     config = {**CONFIG, "voice": {"voice_id": "duet"}}
     async with AsyncExitStack() as stack:

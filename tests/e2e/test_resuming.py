@@ -14,7 +14,7 @@ from tests.service.harness import assert_same_audio, eventually
 
 TEXT = "Words may come one by one, and none of them is lost. Not even when the server is."
 HALF_SECOND_BYTES = 24_000
-VOICES = [{"voice": "rms", "do_sample": True, "temperature": 0.7}, {"voice": "slt"}]
+VOICES = [{"voice": "linden", "do_sample": True, "temperature": 0.7}, {"voice": "wren"}]
 
 
 @pytest.fixture

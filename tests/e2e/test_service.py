@@ -264,7 +264,7 @@ async def test_processes_that_are_killed_take_no_utterance_along(
 @pytest.mark.parametrize(
     ("settings", "code", "hint"),
     [
-        ({"voice": {"voice_id": "slit"}}, grpc.StatusCode.NOT_FOUND, "did you mean 'slt'"),
+        ({"voice": {"voice_id": "wern"}}, grpc.StatusCode.NOT_FOUND, "did you mean 'wren'"),
         ({"language": "klingon"}, grpc.StatusCode.INVALID_ARGUMENT, "english"),
         ({"sampling": {"temperature": float("nan")}}, INVALID, "finite"),
         ({"sampling": {"do_sample": True, "temperature": 1e-38}}, INVALID, "0.001 to 100"),

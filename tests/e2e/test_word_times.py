@@ -18,6 +18,7 @@ from tests.spoken_words import true_spans
 
 WORDS = synthesis_pb2.TIMESTAMP_MODE_WORD
 TEXT = "The woman thought the water was too cold to swim in, and so did the old man."
+FRAME_MS = 80  # a word that is known only after the audio in which it begins is told with the next
 WHOLE = {"non_streaming_mode": True}
 
 
@@ -51,7 +52,9 @@ async def test_capabilities_name_the_checkpoint(stub: Any) -> None:
     assert [*told.word_timing_models] == [told.model]
 
 
-@pytest.mark.parametrize("synthesis", [{}, WHOLE, {"voice": {"voice_id": "rms"}}], ids=["streaming", "whole", "rms"])
+@pytest.mark.parametrize(
+    "synthesis", [{}, WHOLE, {"voice": {"voice_id": "linden"}}], ids=["streaming", "whole", "linden"]
+)
 async def test_words_are_told_where_an_aligner_finds_them(stub: Any, synthesis: dict[str, Any]) -> None:
     transcript = await speak(stub, [settings(**synthesis), say(TEXT), end()])
     assert_words_of(transcript.marks["u1"], TEXT, len(transcript.pcm["u1"]) / 48)
@@ -72,7 +75,7 @@ async def test_word_by_word_and_in_segments(stub: Any) -> None:
 async def test_twice_as_fast_words_are_told_twice_as_early(stub: Any) -> None:
     usual, fast = [(await speak(stub, [settings(speed=speed), say(TEXT), end()])).marks["u1"] for speed in (1.0, 2.0)]
     for one, other in zip(usual, fast, strict=True):
-        assert other.start_ms == pytest.approx(one.start_ms / 2, abs=45)
+        assert other.start_ms == pytest.approx(one.start_ms / 2, abs=FRAME_MS)
 
 
 async def test_respelled_words_are_told_where_their_respelling_is_spoken(stub: Any) -> None:
@@ -84,7 +87,7 @@ async def test_respelled_words_are_told_where_their_respelling_is_spoken(stub: A
     assert_words_of(respelled.marks["u1"], text, len(respelled.pcm["u1"]) / 48)
     told = {mark.text: mark.start_ms for mark in respelled.marks["u1"]}
     for word, same in (("SQL", "sequel"), ("IBM", "eye"), ("is", "is"), ("good.", "good.")):
-        assert told[word] == pytest.approx(starts[same], abs=45)
+        assert told[word] == pytest.approx(starts[same], abs=FRAME_MS + 45)
 
 
 async def test_scripts_without_spaces_are_told_by_the_character(stub: Any) -> None:

@@ -35,7 +35,7 @@ class Heard:
 async def listen(client: SpeechClient, lead_ms: int, num_utterances: int) -> Heard:
     """To so many utterances, one after another."""
     heard, played_until_s = Heard(), 0.0
-    async with client.speak(synthesis_config(seed=7, voice="slt"), max_lead_ms=lead_ms) as session:
+    async with client.speak(synthesis_config(seed=7, voice="wren"), max_lead_ms=lead_ms) as session:
         for number in range(num_utterances):
             await session.send_text(TEXT, f"u{number}")
             await session.end(f"u{number}")

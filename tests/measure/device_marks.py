@@ -23,9 +23,9 @@ from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceS
 from tests.e2e.server_process import ServerProcess
 from tests.measure.mark_error import REFERENCE, sentences
 
-PRESETS = ("rms", "slt")
+PRESETS = ("linden", "wren")
 # Stored voices: the preset that is recorded, and whether its transcript is given, too.
-CLONES = {"clone-of-rms": ("rms", True), "clone-of-slt": ("slt", True), "sound-of-rms": ("rms", False)}
+CLONES = {"clone-of-linden": ("linden", True), "clone-of-wren": ("wren", True), "sound-of-linden": ("linden", False)}
 
 
 @dataclass(frozen=True, slots=True)

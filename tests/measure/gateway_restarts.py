@@ -28,7 +28,7 @@ from tests.gateway.cartesia_client import Heard, end, text
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import assert_same_audio, eventually
 
-VOICE = "rms"
+VOICE = "linden"
 TURNS = 2
 AGAIN_WITHIN_S = 60.0
 GONE = (aiohttp.ClientError, ConnectionError, TypeError)  # TypeError: a closed socket has no message

@@ -121,7 +121,7 @@ async def recorded(client: SpeechClient, num: int, seed: int) -> list[Recording]
     with tempfile.TemporaryDirectory() as folder:
         for number in range(num):
             text = " ".join(texts[2 * number : 2 * number + 2])
-            config = synthesis_config(voice=("slt", "rms")[number % 2], encoding="wav", seed=100 + number)
+            config = synthesis_config(voice=("wren", "linden")[number % 2], encoding="wav", seed=100 + number)
             clip = await client.synthesize(text, config)
             (path := Path(folder) / "words.wav").write_bytes(clip.audio)
             samples = soxr.resample(np.frombuffer(clip.audio[44:], np.int16), 24_000, SAMPLE_RATE_HZ)

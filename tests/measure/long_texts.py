@@ -79,7 +79,7 @@ def _tell(name: str, changes: Sequence[tuple[float, float, int]]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--voice", default="rms")
+    parser.add_argument("--voice", default="linden")
     parser.add_argument("--sentences", type=int, default=40)
     args = parser.parse_args()
     asyncio.run(measure(args.voice, args.sentences))

@@ -26,7 +26,7 @@ from tests.spoken_words import RATE_HZ, Span, true_spans, words
 
 HELD_OUT = Path("engine/training/sonorant/training/evaluation/held_out.tsv")
 REFERENCE = "The weather is fine today, so we are going to the park."
-VOICES = ("rms", "slt", "clone of rms", "clone of slt", "clone of rms, by its sound alone")
+VOICES = ("linden", "wren", "clone of linden", "clone of wren", "clone of linden, by its sound alone")
 MODES = {"words": TimestampMode.TIMESTAMP_MODE_WORD, "progress": TimestampMode.TIMESTAMP_MODE_PROGRESS}
 
 Case = tuple[str, str, str]  # voice, layout, mode
@@ -62,15 +62,15 @@ async def spoken(
 
 async def voice_configs(client: SpeechClient) -> dict[str, SynthesisConfig]:
     recordings = {}
-    for name in ("rms", "slt"):
+    for name in ("linden", "wren"):
         audio = synthesis_config(voice=name, seed=3, encoding="wav")
         recordings[name] = (await client.synthesize(REFERENCE, audio)).audio
     return {
-        "rms": synthesis_config(voice="rms"),
-        "slt": synthesis_config(voice="slt"),
-        "clone of rms": synthesis_config(reference=recordings["rms"], transcript=REFERENCE),
-        "clone of slt": synthesis_config(reference=recordings["slt"], transcript=REFERENCE),
-        "clone of rms, by its sound alone": synthesis_config(reference=recordings["rms"]),
+        "linden": synthesis_config(voice="linden"),
+        "wren": synthesis_config(voice="wren"),
+        "clone of linden": synthesis_config(reference=recordings["linden"], transcript=REFERENCE),
+        "clone of wren": synthesis_config(reference=recordings["wren"], transcript=REFERENCE),
+        "clone of linden, by its sound alone": synthesis_config(reference=recordings["linden"]),
     }
 
 

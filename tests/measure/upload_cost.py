@@ -28,7 +28,7 @@ async def speak(server: Served, num_frames: int) -> tuple[float, float]:
     """Milliseconds to the first and to the last audio."""
     call = server.stub.Speak()
     sampling = {"ignore_eos": True, "max_frames": num_frames, "seed": 7}
-    synthesis = {"voice": {"voice_id": "rms"}, "sampling": sampling}
+    synthesis = {"voice": {"voice_id": "linden"}, "sampling": sampling}
     begin_s = time.perf_counter()
     await call.write(speak_pb2.SpeakRequest(config=speak_pb2.SpeakConfig(synthesis=synthesis)))
     await call.write(say(TEXT))

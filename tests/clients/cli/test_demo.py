@@ -64,11 +64,11 @@ async def test_demo_speaks_and_stops_its_server(tmp_path: Path) -> None:
 
 async def test_wrong_arguments_of_the_demo_start_no_server(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sonorant.cli.demo", "--voice", "slt"), cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        *(sys.executable, "-m", "sonorant.cli.demo", "--voice", "wren"), cwd=tmp_path, stderr=asyncio.subprocess.PIPE
     )
     _, stderr = await process.communicate()
     assert process.returncode == 2
-    assert b"unrecognized arguments: --voice slt" in stderr
+    assert b"unrecognized arguments: --voice wren" in stderr
 
 
 @pytest.mark.rare

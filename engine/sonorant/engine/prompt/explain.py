@@ -150,7 +150,8 @@ class _Names:
             talker.codec_think_eos_id: "think_eos",
         }
         for table in (talker.language_ids, talker.speaker_ids):
-            self._codecs |= {codec_id: name for name, codec_id in table.items()}
+            for name, codec_id in table.items():
+                self._codecs.setdefault(codec_id, name)  # of a voice with two names, the first
 
     def text(self, text_id: int) -> str:
         return self._texts[text_id] if text_id in self._texts else self._tokenizer.text_of(text_id)

@@ -91,7 +91,8 @@ class EngineStream:
         self._num_frames = 0 if known_codes is None else len(known_codes)  # known or delivered
         self.text_times: TextTimes | None = None  # if asked for, and if the known frames have positions, too
         if params.times_text is not None and len(params.times_text) == self._num_frames:
-            self.text_times = TextTimes(model.tokenizer, 1000 / model.checkpoint.frame_rate_hz, params.times_text)
+            frame_ms, delay_ms = 1000 / model.checkpoint.frame_rate_hz, model.checkpoint.text_delay_ms
+            self.text_times = TextTimes(model.tokenizer, frame_ms, delay_ms, params.times_text)
         self._credit_frames = self._num_frames + opening.credit_frames  # frames that may be made, known ones included
         self._granted_frames = 0  # granted, but not yet in `_credit_frames`
         self._first_opened_s = 0.0

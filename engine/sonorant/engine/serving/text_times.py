@@ -10,10 +10,11 @@ MOST_OF_A_TOKEN = 0.4  # the last token counts as said here: positions stop near
 
 
 class TextTimes:
-    def __init__(self, tokenizer: Tokenizer, frame_ms: float, positions: Iterable[float]) -> None:
-        """`positions` are those of the frames made before."""
+    def __init__(self, tokenizer: Tokenizer, frame_ms: float, delay_ms: int, positions: Iterable[float]) -> None:
+        """`delay_ms`: by how much a position comes after its sound. `positions` are those of the frames made before."""
         self.offsets = TokenOffsets(tokenizer)
         self._frame_ms = frame_ms
+        self.delay_ms = delay_ms
         self._positions = list(positions)  # at the middle of each frame that is known, in tokens
         self._last_spoken: float | None = None  # position at which all text is said; None while more may come
 
@@ -35,7 +36,7 @@ class TextTimes:
         if frame == 0:
             return 0.0
         before = self._positions[frame - 1]
-        return (middle - (after - position) / (after - before)) * self._frame_ms
+        return max(0.0, (middle - (after - position) / (after - before)) * self._frame_ms - self.delay_ms)
 
     def end_text(self, last_char: int) -> None:
         """Note that the text is complete, and that this is its last character that is spoken."""

@@ -198,7 +198,10 @@ class SegmentMaker:
         self._spoken = self._segments.phrases.gather()
         if self._state.spec.times_words:  # phrases in the cache have no times
             times = self.stream.text_times if isinstance(self.stream, EngineStream) else None
-            self._word_times.follow(None if times is None else partial(self._reached_ms, times.reached_ms))
+            if times is None:
+                self._word_times.follow(None)
+            else:
+                self._word_times.follow(partial(self._reached_ms, times.reached_ms), times.delay_ms)
         self._begin_credit(segment)
 
     def _reached_ms(self, reached_ms: ReachedMs, char: int) -> float | None:

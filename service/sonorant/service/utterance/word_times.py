@@ -86,6 +86,7 @@ class _Part:
     onset_ms: float | None = None  # when the first sound begins
     loud_ms: list[float] = field(default_factory=list)  # the end of each block with sound
     reached_ms: ReachedMs | None = None
+    delay_ms: float = 0.0  # by how much its reports may come after the audio
     has_told: bool = False  # whether a word was reported
     # The latest audio. It is measured only when more comes or somebody asks, so as not to delay its first frames.
     unmeasured: Samples | None = None
@@ -180,9 +181,11 @@ class WordTimes:
         part.unfinished, part.text_end, part.audio_ended = "", None, False
         self._num_chars = start
 
-    def follow(self, reached_ms: ReachedMs | None) -> None:
-        """Use the engine's reports for the part whose audio comes now; None: there are none."""
-        self._sounding().reached_ms = reached_ms
+    def follow(self, reached_ms: ReachedMs | None, delay_ms: float = 0.0) -> None:
+        """Use the engine's reports for the part whose audio comes now; None: there are none. `delay_ms`: by how much
+        they may come after the audio: a word that is reported then begins where the next audio does."""
+        part = self._sounding()
+        part.reached_ms, part.delay_ms = reached_ms, delay_ms
 
     def push_audio(self, samples: Samples) -> None:
         self._sounding().push_audio(samples, self._rate_hz)
@@ -273,7 +276,7 @@ class WordTimes:
             stands_still = part.sound_ms(self._moved_ms - self._start_ms) >= STANDSTILL_MS
             return (earliest_ms, False) if stands_still else None
         begins_ms = max(earliest_ms, self._start_ms + reached_ms)
-        return begins_ms, begins_ms - self._start_ms - reached_ms <= REPORT_MS
+        return begins_ms, begins_ms - self._start_ms - reached_ms <= REPORT_MS + part.delay_ms
 
     def _next_word(self, part: _Part, begins_ms: float, is_followed: bool) -> Word:
         """Take the part's next word. `is_followed`: whether the engine says when it begins."""
