@@ -58,6 +58,15 @@ async def test_what_follows_is_the_same_whether_the_greeting_was_known(keeping: 
         assert anew[:greeting] == made[:greeting] and anew[greeting:] != made[greeting:], "another state"
 
 
+async def test_a_short_text_is_spoken_even_where_the_model_takes_it_for_said(keeping: ServerProcess) -> None:
+    """The included voice ends at once if three words follow a greeting."""
+    async with grpc.aio.insecure_channel(keeping.address) as channel:
+        stub = Stub(channel)
+        greeting, *_ = await spoken(stub, say(GREETING), end())
+        both, *_ = await spoken(stub, say(GREETING), CARRY_ON, say(" Here it is."), end())
+        assert len(both) > len(greeting) + 24_000, "more than half a second"
+
+
 def assert_same(one: bytes, other: bytes) -> None:
     """But for rounding, where frames were decoded in other chunks."""
     a, b = (np.frombuffer(pcm, "<i2").astype(int) for pcm in (one, other))

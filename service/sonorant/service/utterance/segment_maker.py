@@ -133,9 +133,13 @@ class SegmentMaker:
             await self._stop(stream)
             if not segment.revised:
                 self._end_where_it_was_over()
+        elif self._says_nothing(segment):
+            self._count_heal()
+            segment.carried = None
+            self.take_back(0)
+            await self._part.do(self._set_back, segment)
         elif (num_good := self._num_good()) is not None:
-            self._num_heals += 1
-            self._statistics.num_heals += 1
+            self._count_heal()
             segment.draw = self._num_heals
             await self._stop(stream)
             self.take_back(num_good)
@@ -293,6 +297,15 @@ class SegmentMaker:
     @property
     def _may_heal(self) -> bool:
         return self._is_watched and self._num_heals < MAX_HEALS
+
+    def _count_heal(self) -> None:
+        self._num_heals += 1
+        self._statistics.num_heals += 1
+
+    def _says_nothing(self, segment: Segment) -> bool:
+        """Whether the model took what it carries on from for all of the text: a fresh prompt makes it speak."""
+        is_over = self.end is not None and self.end.reason is FinishReason.COMPLETED
+        return is_over and segment.carried is not None and segment.speakable and not self.frames.num_frames
 
     def _said_at(self, segment: Segment) -> int | None:
         """Return the frame from which on the segment may be over, or None while that is not known."""
