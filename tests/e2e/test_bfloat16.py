@@ -30,6 +30,7 @@ def spoken(stub: Any, text: str, values: list[float]) -> Any:
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 async def test_no_embedding_changes_what_others_say_after_it(tmp_path: Path) -> None:
     model = write_tiny_checkpoint(tmp_path / "tiny", "base")
     largest = largest_value(load_checkpoint(model))

@@ -28,6 +28,7 @@ async def client(server: ServerProcess) -> AsyncIterator[SpeechClient]:
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.parametrize("transcript", ["", SAID], ids=["by embedding", "by continuation"])
 async def test_a_clone_has_the_pitch_of_its_reference(client: SpeechClient, transcript: str) -> None:
     pitches = {}

@@ -13,7 +13,7 @@ from tests.service.fake_speech import spoken
 from tests.service.harness import config, say, speak
 
 NUM_LISTENERS = 8
-NUM_UTTERANCES = 5
+NUM_UTTERANCES = 2
 TEXT = "All of this is heard."
 
 
