@@ -53,6 +53,14 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_servers(parser)
+    _add_loads(parser)
+    _add_speech(parser)
+    _add_client(parser)
+    _add_output(parser)
+
+
+def _add_servers(parser: argparse.ArgumentParser) -> None:
     servers = parser.add_argument_group("servers (without any, one with the built-in voice is started)")
     servers.add_argument(
         "--server", action="append", default=[], metavar="HOST:PORT", help="Sonorant server; may be repeated"
@@ -81,7 +89,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     servers.add_argument(
         "--openai-body", type=_json_object, default={}, metavar="JSON", help="more fields for requests to --openai"
     )
-
     servers.add_argument(
         "--keys", type=Path, metavar="FILE", help="API keys, one in a line: callers share them, in turns"
     )
@@ -90,6 +97,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--tls-ca", type=Path, metavar="FILE", help="with TLS: PEM file of the authority that the server's is signed by"
     )
 
+
+def _add_loads(parser: argparse.ArgumentParser) -> None:
     loads = parser.add_argument_group("loads (default: --closed 1 4)")
     loads.add_argument("--closed", type=_positive_int, nargs="+", default=[], metavar="N")
     loads.add_argument("--open", type=_positive, nargs="+", default=[], metavar="R")
@@ -106,6 +115,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--timeout-s", type=_positive, default=120.0, metavar="S", help="give up an utterance after this; default: 120"
     )
 
+
+def _add_speech(parser: argparse.ArgumentParser) -> None:
     speech = parser.add_argument_group("speech")
     speech.add_argument("--frames", type=_positive_int, default=0, metavar="N", help="exact length of each utterance")
     speech.add_argument(
@@ -144,6 +155,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, metavar="N", help="seed of texts, arrivals and sampling; +1 in each repeat"
     )
 
+
+def _add_client(parser: argparse.ArgumentParser) -> None:
     client = parser.add_argument_group("client")
     client.add_argument(
         "--processes",
@@ -173,6 +186,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="call rows not comparable if their mean audio differs by a larger share; default: 0.03",
     )
 
+
+def _add_output(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group("output (besides the table)")
     output.add_argument("--json", type=Path, metavar="FILE", help="write everything measured")
     output.add_argument("--plot", type=Path, metavar="FILE", help="draw it; the name's ending gives the format")

@@ -27,6 +27,12 @@ _SAMPLING = {
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> None:
+    _add_audio(parser)
+    _add_voice(parser)
+    _add_sampling(parser)
+
+
+def _add_audio(parser: argparse.ArgumentParser) -> None:
     audio = parser.add_argument_group("audio")
     audio.add_argument(
         "--encoding", choices=ENCODINGS, default="pcm_s16le", help="format of the audio; default: %(default)s"
@@ -46,6 +52,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     audio.add_argument("--volume-gain-db", type=float, metavar="X", help="louder (above 0) or quieter (below 0)")
     audio.add_argument("--max-audio-ms", type=whole_number, default=0, metavar="N", help="stop after this much audio")
 
+
+def _add_voice(parser: argparse.ArgumentParser) -> None:
     voice = parser.add_argument_group("voice")
     voice.add_argument("--voice", default="", metavar="NAME", help="who speaks: a name that `sonorant voices` lists")
     voice.add_argument(
@@ -84,6 +92,8 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> None:
     )
     voice.add_argument("--instructions", default="", metavar="TEXT", help="how to speak, in plain words")
 
+
+def _add_sampling(parser: argparse.ArgumentParser) -> None:
     sampling = parser.add_argument_group("sampling (defaults come from the checkpoint)")
     sampling.add_argument(
         "--non-streaming-mode",

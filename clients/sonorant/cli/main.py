@@ -88,6 +88,11 @@ def parser() -> argparse.ArgumentParser:
     description = "List, create, move and delete the voices of a server. Without a command, list them."
     voices.add_arguments(add("voices", voices.EXAMPLES, "list, create, move and delete voices", description, common))
 
+    _add_without_options(commands, common)
+    return parser
+
+
+def _add_without_options(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser("capabilities", parents=[common], help="print what the server can do, as JSON")
     command.set_defaults(run=capabilities)
 
@@ -99,7 +104,6 @@ def parser() -> argparse.ArgumentParser:
         "doctor", add_help=False, help="check this machine and a checkpoint (runs sonorant-server doctor)"
     )
     command.set_defaults(run=doctor)
-    return parser
 
 
 async def doctor(args: argparse.Namespace) -> int:

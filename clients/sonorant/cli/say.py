@@ -93,19 +93,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def run(args: argparse.Namespace) -> int:
     """Speak the text; return the exit status."""
-    if args.subtitles is not None and bool(args.out_dir) != (args.subtitles.suffix == ""):
-        raise ValueError("--subtitles: give a file, FILE.srt or FILE.vtt; with --out-dir, srt or vtt alone")
+    _check(args)
     if args.out_dir:
-        if args.word_by_word or _pause_s(args) or args.encoding != "pcm_s16le":
-            raise ValueError("--out-dir: the texts are sent whole, and --format says the encoding")
         return await batch.run(args)
-    if not args.raw and args.encoding != "pcm_s16le":
-        raise ValueError("--encoding is for --raw; files and players have encodings of their own")
-    played = not (args.wav or args.ogg or args.codes or args.raw)
-    if played and audio_out.player_command(1) is None:
-        raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
     max_lead_ms = args.max_lead_ms
-    if max_lead_ms is None and not played:
+    if max_lead_ms is None and not _is_played(args):
         max_lead_ms = 0
     trace = Trace(_note) if args.trace else None
     timestamps = args.subtitles is not None
@@ -156,12 +148,34 @@ async def run(args: argparse.Namespace) -> int:
         args.subtitles.write_text(subtitles(marks, args.subtitles.suffix), encoding="utf-8")
     report = listener.meter.report()
     _print_report(report, done)
+    return 0 if report.audio_s and not _is_cut(args, done) else 1
+
+
+def _is_cut(args: argparse.Namespace, done: UtteranceDone) -> bool:
+    """Whether the audio ended before the text although nobody asked for that, which is also told."""
     ended_early = done.reason == FinishReason.FINISH_REASON_MAX_AUDIO and not (args.max_audio_ms or args.max_frames)
-    is_cut = ended_early and done.stats.spoken_chars < done.stats.input_chars
-    if is_cut:
-        spoken = f"{done.stats.spoken_chars} of {done.stats.input_chars} characters were spoken"
-        _note(f"warning: only {spoken}, the longest utterance of this checkpoint; speak a long text in parts")
-    return 0 if report.audio_s and not is_cut else 1
+    if not ended_early or done.stats.spoken_chars >= done.stats.input_chars:
+        return False
+    spoken = f"{done.stats.spoken_chars} of {done.stats.input_chars} characters were spoken"
+    _note(f"warning: only {spoken}, the longest utterance of this checkpoint; speak a long text in parts")
+    return True
+
+
+def _is_played(args: argparse.Namespace) -> bool:
+    return not (args.wav or args.ogg or args.codes or args.raw)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ValueError for arguments that exclude each other, and if nothing could play the audio."""
+    if args.subtitles is not None and bool(args.out_dir) != (args.subtitles.suffix == ""):
+        raise ValueError("--subtitles: give a file, FILE.srt or FILE.vtt; with --out-dir, srt or vtt alone")
+    if args.out_dir:
+        if args.word_by_word or _pause_s(args) or args.encoding != "pcm_s16le":
+            raise ValueError("--out-dir: the texts are sent whole, and --format says the encoding")
+    elif not args.raw and args.encoding != "pcm_s16le":
+        raise ValueError("--encoding is for --raw; files and players have encodings of their own")
+    elif _is_played(args) and audio_out.player_command(1) is None:
+        raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
 
 
 def _encoding(args: argparse.Namespace) -> str:

@@ -2,6 +2,7 @@
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.json_format import MessageToJson
 
@@ -41,6 +42,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_filters(command)
     command.set_defaults(run=list_voices)
 
+    _add_create(commands, common)
+    _add_mix(commands, common)
+    command = commands.add_parser("show", parents=[common], help="print everything about a voice, as JSON")
+    command.add_argument("voice_id", metavar="ID")
+    command.set_defaults(run=show)
+
+    command = commands.add_parser("preview", parents=[common], help="hear a voice say its preview text")
+    command.add_argument("voice_id", metavar="ID")
+    command.add_argument("--wav", type=Path, metavar="FILE", help="write it to a file; default: play it")
+    command.set_defaults(run=preview)
+
+    command = commands.add_parser("delete", parents=[common], help="delete a stored voice")
+    command.add_argument("voice_id", metavar="ID")
+    command.add_argument("--allow-missing", action="store_true", help="succeed also if there is no such voice")
+    command.set_defaults(run=delete)
+
+    command = commands.add_parser("export", parents=[common], help="save a stored voice to a file")
+    command.add_argument("voice_id", metavar="ID")
+    command.add_argument("file", type=Path, metavar="FILE")
+    command.set_defaults(run=export)
+
+    command = commands.add_parser("import", parents=[common], help="store the voice of an exported file")
+    command.add_argument("file", type=Path, metavar="FILE")
+    command.add_argument(
+        "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the one it had"
+    )
+    command.add_argument(
+        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete the voice after N seconds; default: never"
+    )
+    command.set_defaults(run=import_file)
+
+
+def _add_create(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "create",
         parents=[common],
@@ -71,6 +105,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_about(command)
     command.set_defaults(run=create)
 
+
+def _add_mix(commands: Any, common: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "mix",
         parents=[common],
@@ -88,35 +124,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_about(command)
     command.set_defaults(run=mix)
-
-    command = commands.add_parser("show", parents=[common], help="print everything about a voice, as JSON")
-    command.add_argument("voice_id", metavar="ID")
-    command.set_defaults(run=show)
-
-    command = commands.add_parser("preview", parents=[common], help="hear a voice say its preview text")
-    command.add_argument("voice_id", metavar="ID")
-    command.add_argument("--wav", type=Path, metavar="FILE", help="write it to a file; default: play it")
-    command.set_defaults(run=preview)
-
-    command = commands.add_parser("delete", parents=[common], help="delete a stored voice")
-    command.add_argument("voice_id", metavar="ID")
-    command.add_argument("--allow-missing", action="store_true", help="succeed also if there is no such voice")
-    command.set_defaults(run=delete)
-
-    command = commands.add_parser("export", parents=[common], help="save a stored voice to a file")
-    command.add_argument("voice_id", metavar="ID")
-    command.add_argument("file", type=Path, metavar="FILE")
-    command.set_defaults(run=export)
-
-    command = commands.add_parser("import", parents=[common], help="store the voice of an exported file")
-    command.add_argument("file", type=Path, metavar="FILE")
-    command.add_argument(
-        "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the one it had"
-    )
-    command.add_argument(
-        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete the voice after N seconds; default: never"
-    )
-    command.set_defaults(run=import_file)
 
 
 def _add_filters(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,15 @@ from sonorant.engine.one_process import OneProcess
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import check_params
-from sonorant.engine.types import FinishReason, Float32Array, Int16Array, PromptPlan, StreamEnd, SynthesisParams
+from sonorant.engine.types import (
+    FinishReason,
+    Float32Array,
+    Int16Array,
+    PromptPlan,
+    SamplingParams,
+    StreamEnd,
+    SynthesisParams,
+)
 
 log = logging.getLogger(__name__)
 
@@ -87,15 +95,10 @@ def synthesize(
     x_vector = reference_codes = None
     if reference is not None:
         x_vector, reference_codes = _encode_reference(checkpoint, config, reference, x_vector_only)
-    sampling = replace(checkpoint.default_sampling, seed=seed)
-    if greedy:
-        sampling = replace(sampling, do_sample=False, subtalker_do_sample=False)
-    if max_frames is not None:
-        sampling = replace(sampling, max_frames=max_frames)
     if checkpoint.task == "custom_voice" and speaker is None:
         speaker = next(iter(checkpoint.talker.speaker_ids), None)
     params = SynthesisParams(
-        sampling=sampling,
+        sampling=_sampling(checkpoint, seed, greedy, max_frames),
         speaker=speaker,
         language=language,
         instruct=instruct,
@@ -110,6 +113,13 @@ def synthesize(
     plan = _plan(text, params, checkpoint, tokenizer)
     codes, samples, end = _run(checkpoint, config, params, plan, on_frames)
     return Result(codes, samples, checkpoint.codec.output_sample_rate, end, x_vector, reference_codes)
+
+
+def _sampling(checkpoint: Checkpoint, seed: int, greedy: bool, max_frames: int | None) -> SamplingParams:
+    sampling = replace(checkpoint.default_sampling, seed=seed)
+    if greedy:
+        sampling = replace(sampling, do_sample=False, subtalker_do_sample=False)
+    return sampling if max_frames is None else replace(sampling, max_frames=max_frames)
 
 
 def _encode_reference(

@@ -7,6 +7,7 @@ from typing import Any
 
 from sonorant.bench.loads import Load
 from sonorant.bench.measure import Measured, Outcome
+from sonorant.client.listening.playback import PlaybackReport
 
 Row = Mapping[str, Any]
 
@@ -37,20 +38,11 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
     good = [outcome for outcome in counted if outcome.status == "OK"]
     reports = [outcome.report for outcome in good]
     failures = Counter(outcome.status for outcome in counted if outcome.status != "OK")
-    longest_ms = [report.longest_gap_s * 1000 for report in reports]
-    lags_ms = [lag_s * 1000 for part in parts for lag_s in part.lags_s]
     refused_ms = [(each.ended_s - each.begun_s) * 1000 for each in counted if each.status == "RESOURCE_EXHAUSTED"]
-    late_ms = [(outcome.begun_s - outcome.planned_s) * 1000 for outcome in counted]
     opening_s = [outcome.opening_s - (outcome.begun_s - outcome.planned_s) for outcome in good]
     ttfa_ms = [(opening + report.ttfa_s) * 1000 for opening, report in zip(opening_s, reports, strict=True)]
     audible_ms = [(opening + report.ttfa_audible_s) * 1000 for opening, report in zip(opening_s, reports, strict=True)]
-    client = {
-        "processes": len(parts),
-        "cores_used": _rounded(sum(part.cpu_s for part in parts) / load.seconds),
-        **_percentiles("lag_ms", lags_ms),
-        "lag_ms_max": _rounded(max(lags_ms, default=0.0)),
-        **_percentiles("late_ms", late_ms),
-    }
+    client = _client(load, parts)
     return {
         "target": target,
         "load": str(load),
@@ -71,12 +63,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
         **_percentiles("end_to_end_ms", [report.elapsed_s * 1000 for report in reports]),
         **_percentiles("refused_ms", refused_ms),
         **_percentiles("rtf", [report.rtf for report in reports]),
-        **_percentiles("gap_ms", longest_ms),
-        "gap_ms_max": _rounded(max(longest_ms)) if longest_ms else None,
-        "gap_total_ms_max": _rounded(max(report.gap_s * 1000 for report in reports)) if reports else None,
-        "num_gaps": sum(report.num_gaps for report in reports),
-        "underruns": share_of(report.num_gaps > 0 for report in reports),
-        **{f"c{ms}": share_of(gap <= ms for gap in longest_ms) for ms in CONTINUITY_MS},
+        **_gaps(reports),
         "audio_s_per_s": _rounded(sum(outcome.window_audio_s for outcome in outcomes) / load.seconds),
         "per_s": _rounded(len(good) / load.seconds),
         **_percentiles("audio_s", [report.audio_s for report in reports]),
@@ -86,6 +73,31 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
         "ttfa_ms_quantiles": [_rounded(percentile(ttfa_ms, q)) for q in range(101)] if ttfa_ms else [],
         "client": client,
         "client_verdict": client_verdict(client, max_client_lag_ms),
+    }
+
+
+def _gaps(reports: Sequence[PlaybackReport]) -> Row:
+    longest_ms = [report.longest_gap_s * 1000 for report in reports]
+    return {
+        **_percentiles("gap_ms", longest_ms),
+        "gap_ms_max": _rounded(max(longest_ms)) if longest_ms else None,
+        "gap_total_ms_max": _rounded(max(report.gap_s * 1000 for report in reports)) if reports else None,
+        "num_gaps": sum(report.num_gaps for report in reports),
+        "underruns": share_of(report.num_gaps > 0 for report in reports),
+        **{f"c{ms}": share_of(gap <= ms for gap in longest_ms) for ms in CONTINUITY_MS},
+    }
+
+
+def _client(load: Load, parts: Sequence[Measured]) -> Row:
+    """How well the client itself kept up: `lag_ms` of its event loop, `late_ms` of its utterances."""
+    lags_ms = [lag_s * 1000 for part in parts for lag_s in part.lags_s]
+    counted = [outcome for part in parts for outcome in part.outcomes if outcome.counted]
+    return {
+        "processes": len(parts),
+        "cores_used": _rounded(sum(part.cpu_s for part in parts) / load.seconds),
+        **_percentiles("lag_ms", lags_ms),
+        "lag_ms_max": _rounded(max(lags_ms, default=0.0)),
+        **_percentiles("late_ms", [(outcome.begun_s - outcome.planned_s) * 1000 for outcome in counted]),
     }
 
 

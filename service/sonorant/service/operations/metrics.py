@@ -49,9 +49,7 @@ class Metrics:
         )
         self.budget_s = {part: budget_s.labels(part) for part in PARTS}
         self.audio_ms = counter("tts_audio_ms", "Audio written to callers, in ms.")
-        self.key_chars = counter(
-            "tts_key_chars", "Characters of utterances that ended, by name of the API key.", ["key"]
-        )
+        self.key_chars = counter("tts_key_chars", "Characters of ended utterances, by name of the API key.", ["key"])
         self.key_audio_ms = counter("tts_key_audio_ms", "Audio written in ms, by name of the API key.", ["key"])
         self.cancelled_audio_ms = counter(
             "tts_cancelled_audio_ms",
