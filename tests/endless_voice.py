@@ -10,7 +10,7 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 
 
 def write_endless_voice(folder: Path, eos_scale: float) -> Path:
-    """Its scores of the end token are scaled. At 0.3 it misses all its ends, at 0.5 none."""
+    """Its scores of the end token are scaled. At 0.2 it misses all its ends, at 0.5 none."""
     shutil.copytree(BUILTIN_VOICE_DIR, folder)
     file = folder / "model.safetensors"
     tensors = load_file(file)

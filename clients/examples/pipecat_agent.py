@@ -48,8 +48,8 @@ from sonorant.pipecat import Heard, SonorantTTSService
 
 HEARING_HZ, SPEAKING_HZ = 16_000, 24_000
 ANSWERS = (
-    "Tomorrow will be mostly sunny, with a light wind from the west, and in the evening there will be some rain near "
-    "the coast, so take an umbrella with you if you go out late.",
+    "We expect good weather tomorrow morning, and some rain in the evening, when the wind comes from the west, so take "
+    "an umbrella with you if you go out late at night, and do not leave your windows open.",
     "All right.",
 )
 
