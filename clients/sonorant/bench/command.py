@@ -51,6 +51,8 @@ async def run(args: argparse.Namespace) -> int:
     keys = list(dict.fromkeys((r["target"], r["load"]) for r in rows))
     summary = [report.merged([r for r in rows if (r["target"], r["load"]) == key]) for key in keys]
     print(report.table(summary))
+    for line in report.budgets(summary):
+        print(line)
     if args.repeats > 1:
         print(f"\nleast/median/most of {args.repeats} repeats\n{report.spread_table(summary)}")
     for target in dict.fromkeys(r["target"] for r in summary if r["kind"] == "open"):

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from sonorant.bench.loads import Speech, Target
-from sonorant.bench.speakers import SAMPLE_RATE_HZ, UtteranceFailed
+from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, UtteranceFailed
 from sonorant.client.access import Access
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import scheduling, synthesis_config
@@ -54,24 +54,27 @@ class GrpcSpeaker:
         self._whole_text = whole_text
         self._scheduling = scheduling(batch=speech.batch, max_wait_ms=speech.max_wait_ms)
 
-    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
+    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
         try:
-            if self._whole_text:
-                await self._synthesize(text, number, meter)
-            else:
-                await self._speak(text, number, meter)
+            done = await (self._synthesize if self._whole_text else self._speak)(text, number, meter)
         except SpeechError as error:
             raise UtteranceFailed(error.code.name, str(error)) from None
+        budget = done.stats.first_audio_budget
+        return {part.name: getattr(budget, part.name) for part in budget.DESCRIPTOR.fields}
 
-    async def _synthesize(self, text: str, number: int, meter: PlaybackMeter) -> None:
+    async def _synthesize(self, text: str, number: int, meter: PlaybackMeter) -> UtteranceDone:
         listener, config = _listener(meter), self._config(number)
         listener.text_sent()
+        done = UtteranceDone()
         async for payload in next(self._clients).stream(
             text, config, max_lead_ms=self._speech.max_lead_ms, scheduling=self._scheduling
         ):
             listener.take(payload)
+            if isinstance(payload, UtteranceDone):
+                done = payload
+        return done
 
-    async def _speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
+    async def _speak(self, text: str, number: int, meter: PlaybackMeter) -> UtteranceDone:
         words = words_of(text) if self._speech.words_per_s else [text]
         listener, config = _listener(meter), self._config(number)
         listener.text_sent()
@@ -88,7 +91,7 @@ class GrpcSpeaker:
                 await session.finish()
                 sending = None
             try:
-                await listener.read(session)
+                return await listener.read(session)
             finally:
                 if sending is not None:
                     sending.cancel()

@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 
 from sonorant.bench.loads import Speech, Target
-from sonorant.bench.speakers import SAMPLE_RATE_HZ, Speaker, UtteranceFailed
+from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, Speaker, UtteranceFailed
 from sonorant.bench.voices import Voices
 from sonorant.client.listening.playback import PlaybackMeter
 
@@ -56,7 +56,7 @@ class RequestSpeaker:
             **dict(target.extra_body),
         }
 
-    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
+    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
         body = {**voice_fields(self._voices, number), **self._body, "input": text}
         try:
             meter.text_sent(time.monotonic())
@@ -68,6 +68,7 @@ class RequestSpeaker:
                     await _hear_events(response.content, meter)
                 else:
                     await _hear_bytes(response.content, meter)
+            return {}
         except aiohttp.ClientError as error:
             raise UtteranceFailed(type(error).__name__, f"{self._url}: {error}") from None
 
@@ -103,14 +104,15 @@ class WebSocketSpeaker(_SocketSpeaker):
     def __init__(self, session: aiohttp.ClientSession, target: Target, speech: Speech, keys: Sequence[str]) -> None:
         super().__init__(session, target, speech, keys, target.address.rstrip("/") + "/audio/speech/stream")
 
-    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
+    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
         async with self._socket(number) as socket:
             await self._configure(socket, number)
             meter.text_sent(time.monotonic())
             await _say(socket, text)
             async for message in _messages(socket, meter):
                 if message["type"] == "session.done":
-                    return
+                    break
+        return {}
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
         """Speak one utterance after another. Each is sent when the one before begins."""
@@ -147,7 +149,7 @@ class CartesiaSpeaker(_SocketSpeaker):
             session, target, speech, keys, target.address.rstrip("/").removesuffix("/v1") + "/tts/websocket"
         )
 
-    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
+    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
         async with self._socket(number) as socket:
             meter.text_sent(time.monotonic())
             await socket.send_json(
@@ -162,7 +164,8 @@ class CartesiaSpeaker(_SocketSpeaker):
             )
             async for message in _messages(socket, meter):
                 if message["type"] == "done":
-                    return
+                    break
+        return {}
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
         raise UtteranceFailed("UNSUPPORTED", "paced loads need a pace, which this protocol does not have")

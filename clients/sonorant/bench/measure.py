@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sonorant.bench.arrivals import poisson_arrivals
 from sonorant.bench.loads import Share
-from sonorant.bench.speakers import SAMPLE_RATE_HZ, Speaker, UtteranceFailed
+from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, Speaker, UtteranceFailed
 from sonorant.client.listening.playback import PlaybackMeter, PlaybackReport
 
 LAG_INTERVAL_S = 0.01
@@ -26,6 +26,7 @@ class Outcome:
     window_audio_s: float  # audio that arrived within the measured time
     opening_s: float  # from `planned_s` until the text was sent; NaN if it never was
     report: PlaybackReport
+    budget: Budget = field(default_factory=dict)
     was_sent: bool | None = None  # whether its recording was sent before; None without one
 
 
@@ -137,17 +138,18 @@ class _Run:
         texts = self._share.speech.texts
         meter = PlaybackMeter(SAMPLE_RATE_HZ)
         begun_s = time.monotonic()
+        budget: Budget = {}
         failure: UtteranceFailed | None = UtteranceFailed("CANCELLED", "dropped by the benchmark")
         try:
             async with asyncio.timeout(self._share.timeout_s):
-                await self._speaker.speak(texts[number % len(texts)], number, meter)
+                budget = await self._speaker.speak(texts[number % len(texts)], number, meter)
             failure = None
         except UtteranceFailed as error:
             failure = error
         except TimeoutError:
             failure = UtteranceFailed("TIMEOUT", f"the utterance was not over after {self._share.timeout_s:g} s")
         finally:
-            self._record(planned_s, begun_s, counted, meter, failure, number=number)
+            self._record(planned_s, begun_s, counted, meter, failure, number=number, budget=budget)
         return failure is None
 
     async def _session(self, number: int, planned_s: float) -> None:
@@ -173,6 +175,7 @@ class _Run:
         failure: UtteranceFailed | None,
         until_s: float | None = None,
         number: int | None = None,
+        budget: Budget | None = None,
     ) -> None:
         report = meter.report(until_s)
         if failure is None and not report.audio_s:
@@ -188,6 +191,7 @@ class _Run:
                 window_audio_s=meter.audio_between_s(self._begin_s, self._end_s),
                 opening_s=meter.text_sent_s - planned_s,
                 report=report,
+                budget=budget or {},
                 was_sent=self._share.speech.voices.was_sent(number) if number is not None else None,
             )
         )

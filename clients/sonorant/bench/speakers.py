@@ -1,7 +1,7 @@
 """The interface of speakers, which speak utterances through a server, each in one protocol."""
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from sonorant.client.listening.playback import PlaybackMeter
 
@@ -16,9 +16,14 @@ class UtteranceFailed(Exception):
         self.status = status
 
 
+Budget: TypeAlias = Mapping[str, float]  # ms by part of the server's LatencyBudget; empty if the protocol tells none
+
+
 class Speaker(Protocol):
-    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> None:
-        """Speak the `number`-th utterance, from its first text to its last audio. Raises UtteranceFailed."""
+    async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
+        """Speak the `number`-th utterance, from its first text to its last audio.
+
+        Returns where the server spent the time to the first audio. Raises UtteranceFailed."""
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
         """Run the `number`-th session: utterance after utterance at the pace of a listener, until cancelled.

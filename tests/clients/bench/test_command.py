@@ -65,6 +65,7 @@ async def test_all_loads_measured_compared_and_plotted(server: ServerProcess, tm
     assert status == 0, table + log
     assert [line.split("  ")[0] for line in table.splitlines()[1:5]] == ["closed 1", "closed 2", "open 4/s", "paced 2"]
     assert "least/median/most of 2 repeats" in table
+    assert "closed 1, mean ms to the first audio: " in table
     assert picture.read_bytes().startswith(b"\x89PNG")
 
     result: dict[str, Any] = json.loads(path.read_text())

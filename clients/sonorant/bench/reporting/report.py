@@ -39,6 +39,15 @@ def table(rows: Sequence[Row]) -> str:
     return aligned(lines)
 
 
+def budgets(rows: Sequence[Row]) -> list[str]:
+    """A line for each row: where the server spent the time to the first audio, if it told."""
+    return [
+        f"{row['load']}, mean ms to the first audio: " + ", ".join(f"{part} {ms:g}" for part, ms in told)
+        for row in rows
+        if (told := [(part.removesuffix("_ms"), ms) for part, ms in row.get("budget_ms", {}).items() if ms >= 0.05])
+    ]
+
+
 def aligned(lines: Sequence[Sequence[str]]) -> str:
     """Align cells in columns: to the left in the first and the last column, to the right in the others. Lines with only
     one cell do not widen columns."""
@@ -65,6 +74,10 @@ def merged(repeats: Sequence[Row]) -> Row:
             spread[key] = [min(values), statistics.median(values), max(values)]
             result[key] = sum(values) if key in ("ok", "failed") else spread[key][1]
     result["repeat"] = None
+    result["budget_ms"] = {
+        part: statistics.median(row["budget_ms"][part] for row in repeats if row["budget_ms"])
+        for part in max((row["budget_ms"] for row in repeats), key=len)
+    }
     result["spread"] = spread
     result["failures"] = dict(sum((Counter(row["failures"]) for row in repeats), Counter()))
     quantiles = [row["ttfa_ms_quantiles"] for row in repeats if row["ttfa_ms_quantiles"]]

@@ -1,12 +1,14 @@
 """Makes one row of results from the measurements of the client processes. Pure."""
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sonorant.bench.loads import Load
 from sonorant.bench.measure import Measured, Outcome
+from sonorant.bench.speakers import Budget
 from sonorant.client.listening.playback import PlaybackReport
 
 Row = Mapping[str, Any]
@@ -30,6 +32,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
     gap_ms           the longest of those waits, 0 without any; `gap_total_ms` is their sum
     c50, c100, c200  share without a wait of more than 50, 100, 200 ms
     sent_before      share of utterances whose recording came with an earlier one of the load; None without recordings
+    budget_ms        where the server spent the time to the first audio, mean of each part; empty if it did not tell
     audio_s_per_s    audio of all utterances that arrived within the measured time, over that time
     client           how well the client itself kept up; see `client_verdict`
     """
@@ -68,12 +71,17 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
         "per_s": _rounded(len(good) / load.seconds),
         **_percentiles("audio_s", [report.audio_s for report in reports]),
         "mean_audio_s": _rounded(sum(report.audio_s for report in reports) / len(reports)) if reports else None,
+        "budget_ms": _means([outcome.budget for outcome in good if outcome.budget]),
         "sent_before": share_of(each.was_sent for each in counted if each.was_sent is not None),
         "peak_in_flight": peak_in_flight(outcomes),
         "ttfa_ms_quantiles": [_rounded(percentile(ttfa_ms, q)) for q in range(101)] if ttfa_ms else [],
         "client": client,
         "client_verdict": client_verdict(client, max_client_lag_ms),
     }
+
+
+def _means(budgets: Sequence[Budget]) -> Row:
+    return {part: _rounded(statistics.fmean(each[part] for each in budgets)) for part in budgets[0]} if budgets else {}
 
 
 def _gaps(reports: Sequence[PlaybackReport]) -> Row:

@@ -76,3 +76,11 @@ def test_a_row_of_a_late_client_is_invalid() -> None:
     late_start = outcome()
     late_start.planned_s = late_start.begun_s - 0.2
     assert "beginning" in row(TARGET, LOAD, 0, [Measured([late_start])], 10.0)["client_verdict"]
+
+
+def test_a_row_says_where_the_server_spent_the_time_to_the_first_audio() -> None:
+    told = [outcome(budget={"text_ms": 1.0, "step_ms": 4.0}), outcome(budget={"text_ms": 2.0, "step_ms": 4.0})]
+    silent = [outcome(), outcome(status="BUSY", budget={"text_ms": 99.0})]  # another protocol; one that failed
+    measured = row(TARGET, LOAD, 0, [Measured(told), Measured(silent)], max_client_lag_ms=10.0)
+    assert measured["budget_ms"] == {"text_ms": 1.5, "step_ms": 4.0}
+    assert row(TARGET, LOAD, 0, [Measured(silent)], max_client_lag_ms=10.0)["budget_ms"] == {}
