@@ -143,7 +143,7 @@ def parts_of(policy: dict[str, Any] | None) -> list[str]:
     return [TEXT, "And so on."] if policy is None else ["Hello there. ", "How are you? ", "And so on."]
 
 
-@pytest.mark.parametrize("silent_ms", [50, 160])
+@pytest.mark.parametrize("silent_ms", [40, 160])
 @pytest.mark.parametrize("rate_hz", [24_000, 16_000])
 async def test_silence_that_was_not_sent_counts_for_nothing(silent_ms: int, rate_hz: int) -> None:
     speak = config(SENTENCES, audio=audio_pb2.AudioFormat(sample_rate_hz=rate_hz))

@@ -16,14 +16,19 @@ from tests.service.fake_speech import FRAMES_PER_CHAR, NUM_CODEBOOKS, frame_code
 from tests.service.harness import codes_told, config, end, flush, say, served, speak
 
 SEED = {"seed": 7}
-UNSENT_MS = 130
-UNSENT = UNSENT_MS * 48  # bytes
+SILENT_MS, UNSENT_MS = 155, 120  # the frame that the sound begins in is sent from its middle on
+BYTES_PER_MS = 48
 WORDS = "Good morning"
 NUM_FRAMES = len(WORDS) * FRAMES_PER_CHAR
 
 
 def engine() -> FakeEngine:
-    return FakeEngine(silent_ms=UNSENT_MS)
+    return FakeEngine(silent_ms=SILENT_MS)
+
+
+def heard(text: str) -> bytes:
+    silence = bytes((SILENT_MS - UNSENT_MS) * BYTES_PER_MS)
+    return silence + spoken(text, 7)[SILENT_MS * BYTES_PER_MS :]
 
 
 async def test_silence_is_not_sent_and_times_count_without_them() -> None:
@@ -31,13 +36,14 @@ async def test_silence_is_not_sent_and_times_count_without_them() -> None:
     settings.resumable, settings.timestamps = True, synthesis_pb2.TIMESTAMP_MODE_PROGRESS
     async with served(engine()) as server:
         transcript = await speak(server.stub, [settings, say(WORDS), end()])
-    assert transcript.pcm["u1"] == spoken(WORDS, 7)[UNSENT:]
+    assert transcript.pcm["u1"] == heard(WORDS)
     stats = transcript.done["u1"].stats
     assert stats.sent_ms == stats.audio_ms == NUM_FRAMES * 80 - UNSENT_MS
     assert stats.codec_frames == NUM_FRAMES
-    assert transcript.marks["u1"][0].start_ms == 0 and transcript.marks["u1"][-1].end_ms <= stats.sent_ms
+    marks = transcript.marks["u1"]
+    assert 0 <= marks[0].start_ms <= SILENT_MS - UNSENT_MS and marks[-1].end_ms <= stats.sent_ms
     told = [codes for response in transcript.responses for codes in response.audio.codes]
-    assert told[-1].unsent_samples == UNSENT // 2
+    assert told[-1].unsent_samples == UNSENT_MS * BYTES_PER_MS // 2
     codes = np.frombuffer(codes_told(transcript.responses), "<u2").reshape(-1, NUM_CODEBOOKS)
     assert codes.tolist() == [frame_codes(WORDS, k) for k in range(NUM_FRAMES)], "all of them"
 
@@ -50,9 +56,9 @@ async def test_whole_clips_and_all_encodings_begin_with_the_first_sound() -> Non
             response = await server.stub.Synthesize(text_to_speech_service_pb2.SynthesizeRequest(**request))
             return bytes(response.audio)
 
-        assert await clip() == spoken(WORDS, 7)[UNSENT:]
+        assert await clip() == heard(WORDS)
         mulaw = await clip(encoding=audio_pb2.AUDIO_ENCODING_MULAW)
-        assert len(mulaw) == (len(spoken(WORDS)) - UNSENT) // 6
+        assert len(mulaw) == len(heard(WORDS)) // 6
         stored = parse(await clip(encoding=audio_pb2.AUDIO_ENCODING_CODES))
         assert [len(part) for part in stored.segments] == [NUM_FRAMES], "codes are stored whole"
 
@@ -60,7 +66,7 @@ async def test_whole_clips_and_all_encodings_begin_with_the_first_sound() -> Non
 async def test_between_two_segments_the_silence_is_a_pause_and_stays() -> None:
     async with served(engine()) as server:
         transcript = await speak(server.stub, [config(sampling=SEED), say("ab "), flush(1), say("cd"), end()])
-        assert transcript.pcm["u1"] == spoken("ab ", 7)[UNSENT:] + bytes(UNSENT) + spoken("cd", 7)[UNSENT:]
+        assert transcript.pcm["u1"] == heard("ab ") + bytes(UNSENT_MS * BYTES_PER_MS) + heard("cd")
 
 
 async def test_with_a_small_lead_the_engine_still_makes_what_is_heard() -> None:
@@ -68,7 +74,7 @@ async def test_with_a_small_lead_the_engine_still_makes_what_is_heard() -> None:
     settings.max_lead_ms = 160
     async with served(engine()) as server:
         transcript = await speak(server.stub, [settings, say("abcd"), end()])
-        assert transcript.pcm["u1"] == spoken("abcd", 7)[UNSENT:]
+        assert transcript.pcm["u1"] == heard("abcd")
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3])
@@ -80,6 +86,9 @@ async def test_with_a_small_lead_the_engine_still_makes_what_is_heard() -> None:
         ([(0, 6, 9000)], 0),
         ([(0, 0, 640), (0, 19, QUIET_PEAK), (0, 31, -QUIET_PEAK - 1)], 30),
         ([(1, 10, -32_768)], 90),
+        ([(1, 79, 9000)], 120),
+        ([(0, 79, 9000)], 40),
+        ([(2, 0, 9000)], 160),
     ],
 )
 def test_only_silence_is_left_out_however_it_comes(

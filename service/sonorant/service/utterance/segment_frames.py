@@ -28,7 +28,8 @@ class SegmentFrames:
 
     def __init__(self, frame_samples: int, num_codebooks: int, silent_first_frames: int = 0) -> None:
         """`frame_samples`: at the engine's rate. `silent_first_frames`: silence is left out in so many frames at the
-        beginning, as the listener would only wait for longer."""
+        beginning, as the listener would only wait for longer. Half a frame stays at least, as it is all that a player
+        which starts at once has until the next frame comes."""
         self._frame_samples = frame_samples
         self._silent_first_frames = silent_first_frames
         self._codes: Int16Array = np.empty((FIRST_ROOM, num_codebooks), np.int16)  # of all frames, with spare room
@@ -61,6 +62,7 @@ class SegmentFrames:
         if begins_silent and self.num_frames < self._silent_first_frames:
             most = (self._silent_first_frames - self.num_frames) * self._frame_samples
             num_quiet = min(most, _num_quiet(samples, self._frame_samples // 8, is_first=not self.num_frames))
+            num_quiet -= max(0, num_quiet % self._frame_samples - self._frame_samples // 2)
             self.unsent_samples += num_quiet
             samples = samples[num_quiet:]
         self._append(chunk.codes)
