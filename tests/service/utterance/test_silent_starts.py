@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from sonorant.engine import PcmChunk
 from sonorant.service.audio.codes import parse
 from sonorant.service.utterance.segment_frames import QUIET_PEAK, SegmentFrames
-from sonorant.tts.v1 import audio_pb2, synthesis_pb2, text_to_speech_service_pb2
+from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAMES_PER_CHAR, NUM_CODEBOOKS, frame_codes, spoken
-from tests.service.harness import codes_told, config, end, flush, say, served, speak
+from tests.service.harness import codes_told, config, end, say, served, speak
 
 SEED = {"seed": 7}
 SILENT_MS, UNSENT_MS = 155, 120  # the frame that the sound begins in is sent from its middle on
@@ -63,10 +63,18 @@ async def test_whole_clips_and_all_encodings_begin_with_the_first_sound() -> Non
         assert [len(part) for part in stored.segments] == [NUM_FRAMES], "codes are stored whole"
 
 
-async def test_between_two_segments_the_silence_is_a_pause_and_stays() -> None:
+async def test_later_segments_begin_so_too_and_only_the_asked_pause_is_between() -> None:
+    pause_ms = 240
+    settings = config(sampling=SEED)
+    settings.resumable = True
+    pause = speak_pb2.SpeakRequest(flush={"flush_id": 1, "pause_ms": pause_ms})
     async with served(engine()) as server:
-        transcript = await speak(server.stub, [config(sampling=SEED), say("ab "), flush(1), say("cd"), end()])
-        assert transcript.pcm["u1"] == heard("ab ") + bytes(UNSENT_MS * BYTES_PER_MS) + heard("cd")
+        transcript = await speak(server.stub, [settings, say("ab "), pause, say("cd"), end()])
+    assert transcript.pcm["u1"] == heard("ab ") + bytes(pause_ms * BYTES_PER_MS) + heard("cd")
+    told = [codes for response in transcript.responses for codes in response.audio.codes]
+    unsent = UNSENT_MS * BYTES_PER_MS // 2
+    assert {codes.segment: codes.unsent_samples for codes in told} == {0: unsent, 1: unsent}
+    assert transcript.done["u1"].stats.sent_ms == len(transcript.pcm["u1"]) // BYTES_PER_MS
 
 
 async def test_with_a_small_lead_the_engine_still_makes_what_is_heard() -> None:

@@ -65,10 +65,10 @@ class SegmentMaker:
         """Begin a segment whose turn has come. `open` gives it a stream."""
         if segment is not self.segment:
             self.segment, self.stream, self.end = segment, None, None
-            # Between two segments the silence is the pause of a speaker, and stored codes are kept whole.
+            # Stored codes are kept whole. Speech that carries on does not begin, so its silence is a speaker's pause.
             is_stored = self._state.spec.audio.encoding == audio_pb2.AUDIO_ENCODING_CODES
-            is_first = not (self._state.received_samples or is_stored)
-            silent_first_frames = self._info.silent_first_frames if is_first else 0
+            begins = not is_stored and segment.carried is None
+            silent_first_frames = self._info.silent_first_frames if begins else 0
             self.frames = SegmentFrames(self._info.frame_samples, self._info.num_codebooks, silent_first_frames)
 
     async def open(self, segment: Segment, known: KnownSegment | None = None) -> None:
