@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sonorant.client import Retry, SpeechClient
+from sonorant.client import SpeechClient
 from tests.e2e.restart_rounds import RestartedServer, restart_round, undisturbed
 
 
@@ -20,7 +20,6 @@ async def test_every_utterance_ends_once_as_if_the_server_had_not_been_away(
     server: RestartedServer,
 ) -> None:
     """`python -m tests.measure.restarts` does fifty rounds."""
-    retry = Retry(for_s=100)  # a busy machine starts a server in more than 20 s
-    async with SpeechClient(server.address, retry=retry) as client:
+    async with SpeechClient(server.address) as client:
         known = await undisturbed(client)
         await restart_round(client, server, known, seed=1)

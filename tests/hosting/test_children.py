@@ -24,7 +24,7 @@ class Some(Children):
     async def start(self, number: int) -> Process:
         return await start_module("tests.hosting.child", settings=self._settings, environment=os.environ)
 
-    def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
+    async def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
         assert told == {"event": "serving"}
         self._served.add(number)
         self.serving.append(pid)

@@ -14,6 +14,7 @@ from grpc_status import rpc_status
 
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineState
 from sonorant.hosting.tls import TlsFiles
+from sonorant.service.early_port import EarlyPort
 from sonorant.service.server import serve
 from sonorant.service.settings import ServiceConfig
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2_grpc, voice_service_pb2_grpc
@@ -51,13 +52,16 @@ class Served:
 def server_config(tls: TlsFiles | None = None, **settings: Any) -> ServiceConfig:
     if tls is not None:
         settings |= {"tls_certificate": tls.certificate, "tls_key": tls.key, "tls_client_ca": tls.client_ca}
-    settings = {"max_sessions": 1000, **settings}  # for one that follows from the machine there must be workers
-    return ServiceConfig((EngineConfig(model=BUILTIN_VOICE_DIR),), listen="127.0.0.1:0", **settings)
+    # For a number of sessions that follows from the machine there must be workers.
+    settings = {"max_sessions": 1000, "listen": "127.0.0.1:0", **settings}
+    return ServiceConfig((EngineConfig(model=BUILTIN_VOICE_DIR),), **settings)
 
 
 @asynccontextmanager
-async def served(engine: Any, credentials: Any = None, **settings: Any) -> AsyncIterator[Served]:
-    """`credentials`: of the channel, for a server with TLS."""
+async def served(
+    engine: Any, credentials: Any = None, early: EarlyPort | None = None, **settings: Any
+) -> AsyncIterator[Served]:
+    """`credentials`: of the channel, for a server with TLS. `early`: closes when this server listens."""
     ports: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
 
     def announce(event: str, **more: Any) -> None:
@@ -70,6 +74,8 @@ async def served(engine: Any, credentials: Any = None, **settings: Any) -> Async
     if not ports.done():
         await running
     told = ports.result()
+    if early is not None:
+        await early.close()
     address = f"127.0.0.1:{told['port']}"
     opened = grpc.aio.secure_channel(address, credentials) if credentials else grpc.aio.insecure_channel(address)
     async with opened as channel:

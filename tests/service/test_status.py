@@ -36,6 +36,7 @@ CASES = [
     (errors.ServiceUnknown("x"), grpc.StatusCode.NOT_FOUND, "SERVICE_UNKNOWN", None),
     (errors.SlowReader("x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER", None),
     (errors.CheckpointDiffers("x"), grpc.StatusCode.FAILED_PRECONDITION, "CHECKPOINT_DIFFERS", None),
+    (errors.ServerStarting(), grpc.StatusCode.UNAVAILABLE, "ENGINE_STARTING", "RetryInfo"),
     (errors.Draining("x"), grpc.StatusCode.UNAVAILABLE, "DRAINING", "RetryInfo"),
     (engine.EngineOverloaded("x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "ENGINE_OVERLOADED", "RetryInfo"),
     (engine.EngineUnavailable("x"), grpc.StatusCode.UNAVAILABLE, "ENGINE_UNAVAILABLE", "RetryInfo"),

@@ -24,7 +24,7 @@ _RETRY = {
 _SERVICE_CONFIG = {
     "methodConfig": [{"name": [{"service": "sonorant.tts.v1.TextToSpeechService"}], "retryPolicy": _RETRY}]
 }
-_SHUFFLED = {"pick_first": {"shuffleAddressList": True}}
+_IN_TURN: dict[str, dict[str, str]] = {"round_robin": {}}
 _OPTIONS = (
     # Pings: a frozen server or a dead network gives no other sign. Servers refuse more frequent pings.
     ("grpc.keepalive_time_ms", 6_000),
@@ -39,10 +39,10 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _FIRST = (("grpc.service_config", json.dumps(_SERVICE_CONFIG)),)
-# The second connection is for when a server behind the first is silent. It goes to another address if there are
-# several. A frozen server accepts a connection and then says nothing on it, so the next address is tried soon.
+# The second connection is for when a server behind the first is silent or starting. It goes to all addresses in turn. A
+# frozen server accepts a connection and then says nothing on it, so the next address is tried soon.
 _SECOND = (
-    ("grpc.service_config", json.dumps(_SERVICE_CONFIG | {"loadBalancingConfig": [_SHUFFLED]})),
+    ("grpc.service_config", json.dumps(_SERVICE_CONFIG | {"loadBalancingConfig": [_IN_TURN]})),
     ("grpc.happy_eyeballs_connection_attempt_delay_ms", 100),
 )
 

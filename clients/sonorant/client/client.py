@@ -28,7 +28,7 @@ from sonorant.client.access import Access
 from sonorant.client.clip import Clip
 from sonorant.client.configs import audio_format, utterance_config
 from sonorant.client.dictionary_methods import DictionaryMethods
-from sonorant.client.errors import ServerUnavailable, from_rpc_error, from_status
+from sonorant.client.errors import ServerUnavailable, from_rpc_error, from_status, is_starting
 from sonorant.client.events import Payload
 from sonorant.client.file_formats import encoding_for
 from sonorant.client.listening import audio_out
@@ -213,13 +213,22 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
     ) -> Clip:
         """Return the whole clip at once; for more than about a minute of audio use `stream` or `stream_to_file`."""
         request = SynthesizeRequest(config=config, text=text, scheduling=scheduling)
+
+        async def call() -> Any:
+            stub = self._connections.stub
+            try:
+                return await stub.Synthesize(request)
+            except grpc.aio.AioRpcError as error:
+                if is_starting(error):
+                    self._connections.switch_from(stub)  # another address may serve
+                raise
+
         async with time_limit(self._timeout_s, self.target):
             response = await call_with_retries(
-                # gRPC itself tries several times, so give up soon if nothing listens there.
-                lambda: self._connections.stub.Synthesize(request),
+                call,
                 self.target,
                 self._retry,
-                num_tries_when_down=3,
+                num_tries_when_down=3,  # gRPC itself tries several times, so give up soon if nothing listens there
             )
         return Clip(response)
 

@@ -15,6 +15,7 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
 DOMAIN = "sonorant.tts.v1"  # in ErrorInfo: the error comes from a Sonorant server itself
+ENGINE_STARTING = "ENGINE_STARTING"  # ErrorInfo.reason of a server that loads its models
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
@@ -156,6 +157,11 @@ def is_lost(error: grpc.aio.AioRpcError) -> bool:
 def is_full(error: grpc.aio.AioRpcError) -> bool:
     """Whether the server is full now, but may have room soon."""
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def is_starting(error: grpc.aio.AioRpcError | None) -> bool:
+    """Whether a server has answered that it is still starting."""
+    return error is not None and _reason(error) == ENGINE_STARTING
 
 
 def _is_too_large(error: grpc.aio.AioRpcError) -> bool:

@@ -2,10 +2,11 @@
 
 import * as grpc from "@grpc/grpc-js";
 import type { SpeakConfig, SpeakRequest, SpeakResponse, SynthesisConfig, TextToSpeechServiceClient } from "./contract.js";
-import { isLost, SpeechError } from "./errors.js";
+import { isLost, isStarting, SpeechError } from "./errors.js";
 import { Journal } from "./journal.js";
 
 export const RECONNECT_MS = 20_000;
+export const STARTING_MS = 120_000; // and for up to so long while a server answers that it is starting
 const [FIRST_DELAY_MS, LONGEST_DELAY_MS] = [20, 500];
 
 /** What a session says itself: it has lost its server, or continues on another one. */
@@ -28,6 +29,7 @@ export class Session implements AsyncIterable<Event> {
   private isOver = false;
   private error: Error | undefined;
   private lostAt: number | undefined; // since when no server has spoken for the session
+  private giveUpAt = 0;
 
   constructor(private readonly stub: TextToSpeechServiceClient, private readonly metadata: grpc.Metadata, config: SpeakConfig) {
     this.config = { ...config, resumable: true };
@@ -146,13 +148,14 @@ export class Session implements AsyncIterable<Event> {
     call?.cancel();
     this.isConnected = false;
     if (this.isOver) return;
-    this.lostAt ??= Date.now();
+    if (this.lostAt === undefined) this.giveUpAt = (this.lostAt = Date.now()) + RECONNECT_MS;
+    if (error && isStarting(error)) this.giveUpAt = Math.min(Date.now() + RECONNECT_MS, this.lostAt + STARTING_MS);
     if (error && !(this.resumable && isLost(error))) return this.fail(SpeechError.of(error));
     if (this.lastTold !== "connectionLost") this.tell({ utteranceId: "", payload: "connectionLost", error });
     this.tell(...this.journal.dropCancelled());
     if (this.endIfNothingIsLeft()) return;
     const late = Date.now() - this.lostAt;
-    if (late > RECONNECT_MS) return this.fail(error ? SpeechError.of(error) : new Error("no server took the session in time"));
+    if (Date.now() > this.giveUpAt) return this.fail(error ? SpeechError.of(error) : new Error("no server took the session in time"));
     const delay = Math.min(LONGEST_DELAY_MS, Math.max(FIRST_DELAY_MS, late / 2)) * (0.75 + Math.random() / 2);
     setTimeout(() => !this.isOver && this.connect(true), delay);
   }

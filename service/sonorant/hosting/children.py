@@ -54,7 +54,7 @@ class Children:
         """Raises OSError."""
         raise NotImplementedError
 
-    def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
+    async def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
         """One that serves has to be added to `_served`."""
         raise NotImplementedError
 
@@ -112,7 +112,7 @@ class Children:
         ending = asyncio.create_task(self._end_at_drain(process))
         try:
             async for told in _events(process):
-                self.on_event(number, process.pid, told)
+                await self.on_event(number, process.pid, told)
             return await process.wait()
         finally:
             ending.cancel()

@@ -173,5 +173,12 @@ class CheckpointDiffers(RequestError):
     """The utterance to be resumed was begun with the weights of another checkpoint."""
 
 
+class ServerStarting(RequestError):
+    """The server has not loaded its models yet."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is starting; try again until health says SERVING")
+
+
 class Draining(RequestError):
     """The server is draining and takes no new calls."""

@@ -20,7 +20,10 @@ from sonorant.engine import AUTO, WORKERS, SharedPairs, find_card, shared_pairs
 from sonorant.hosting.addresses import CannotListen, listening_socket, reserved_port
 from sonorant.hosting.children import Children, ProcessEnded, processes_of_cores, start_module
 from sonorant.hosting.process import ORPHAN_GRACE_S, Signals, announce
+from sonorant.hosting.tls import TlsError
+from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.ledger import Ledger
+from sonorant.service.early_port import EarlyPort
 from sonorant.service.handed import Handed
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.operations.process_metrics import any_ready, scrape
@@ -35,13 +38,13 @@ log = logging.getLogger(__name__)
 
 def run(config: ServiceConfig) -> int:
     """Run a server to its end, and return its exit code."""
-    return run_service(lambda signals: serve(config, signals), (CannotListen, ProcessEnded, ReceiptKeyError))
+    return run_service(lambda signals: serve(config, signals), (CannotListen, ProcessEnded, ReceiptKeyError, TlsError))
 
 
 async def serve(config: ServiceConfig, signals: Signals) -> int:
     """Serve until a signal, and return the exit code. Cancelling this stops all processes at once.
 
-    Raises CannotListen, CheckpointError or EngineError, ReceiptKeyError, and ProcessEnded.
+    Raises CannotListen, CheckpointError or EngineError, ReceiptKeyError, TlsError, and ProcessEnded.
     """
     key = config.receipt_key or read_key(config.receipt_key_file)
     async with AsyncExitStack() as stack:
@@ -51,6 +54,7 @@ async def serve(config: ServiceConfig, signals: Signals) -> int:
         listening = None
         if config.metrics_listen:
             listening = stack.enter_context(listening_socket(config.metrics_listen, "--metrics-listen"))
+        early = await _early_port(stack, config, address)
         pairs = await stack.enter_async_context(shared_pairs(config.engines, config.processes, config.mps))
         config = config.with_sizes(pairs.configs)
         ledger = Ledger(config.processes)
@@ -58,7 +62,7 @@ async def serve(config: ServiceConfig, signals: Signals) -> int:
         handed = [
             Handed(own_config(config, number, address), ledger.of_process(number)) for number in range(config.processes)
         ]
-        processes = _Processes(handed, pairs, signals, listening)
+        processes = _Processes(handed, pairs, signals, listening, early)
         if listening is not None:
             await stack.enter_async_context(serve_metrics(listening, processes.metrics, processes.are_ready))
         codes = await processes.run(processes.load())
@@ -78,6 +82,16 @@ async def _port(stack: AsyncExitStack, address: str) -> str:
             if not error.is_taken or now_s() > latest_s:
                 raise
         await asyncio.sleep(0.1)
+
+
+async def _early_port(stack: AsyncExitStack, config: ServiceConfig, address: str) -> EarlyPort | None:
+    """Raises TlsError or CannotListen."""
+    if not config.early_port:
+        return None
+    early = EarlyPort(address, server_credentials(config.tls) if config.tls else None)
+    await early.start()
+    stack.push_async_callback(early.close)
+    return early
 
 
 def number_of(config: ServiceConfig) -> int:
@@ -108,9 +122,14 @@ def _counted_up(address: str | None, number: int) -> str | None:
 
 class _Processes(Children):
     def __init__(
-        self, handed: Sequence[Handed], pairs: SharedPairs, signals: Signals, metrics: socket.socket | None
+        self,
+        handed: Sequence[Handed],
+        pairs: SharedPairs,
+        signals: Signals,
+        metrics: socket.socket | None,
+        early: EarlyPort | None,
     ) -> None:
-        """`metrics` listens for those who ask for metrics."""
+        """`metrics` listens for those who ask for metrics, `early` for calls until a process does."""
         config = handed[0].config
         grace_s = config.drain_delay_s + config.drain_grace_s
         super().__init__("server process", len(handed), signals.drain, grace_s)
@@ -118,6 +137,7 @@ class _Processes(Children):
         self._pairs = pairs
         self._signals = signals
         self._metrics = metrics
+        self._early = early
         self._own_metrics = CollectorRegistry()
         self._own_metrics.register(RestartCollector(pairs.restarts, lambda: self.num_replaced))
         self._listening: dict[int, dict[str, Any]] = {}  # what each process told when it began to listen
@@ -164,11 +184,13 @@ class _Processes(Children):
     async def prepare(self, number: int) -> None:
         await self._pairs.clear(number)
 
-    def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
+    async def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
         match told.pop("event"):
             case "listening":
                 first = number not in self._listening
                 self._listening[number] = {"pid": pid, **told}
+                if self._early is not None:
+                    await self._early.close()
                 if first and len(self._listening) == len(self._handed):
                     announce("listening", **self._ports(), model=told["model"])
             case "serving" if number in self._served:

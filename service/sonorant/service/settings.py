@@ -22,6 +22,7 @@ from sonorant.settings import (
     as_list,
     as_positive,
     as_seconds,
+    as_switch,
     setting,
     settings_of,
 )
@@ -106,6 +107,13 @@ class ServiceConfig:
         "GPU one for each 2 cores, at most 8; else 1",
     )
     listen: str = setting("127.0.0.1:50051", as_address, "HOST:PORT", "where to serve gRPC; port 0 picks a free one")
+    early_port: bool = setting(
+        True,
+        as_switch,
+        "true|false",
+        "listen while models load, and tell callers ENGINE_STARTING, so that they wait; false: behind a proxy that "
+        "does not ask for health, or for clients with several addresses that go to the next if nobody listens",
+    )
     metrics_listen: str | None = setting(
         None, as_address, "HOST:PORT", "where to serve GET /metrics and GET /ready; without it, neither is served"
     )
@@ -200,7 +208,7 @@ SETTINGS = (*settings_of(Pairs), *settings_of(EngineConfig), *settings_of(Servic
 HELP = {
     "choose what speaks, and where": "model device gpus talker_device code2wav_device encoder_device load_format dtype "
     "code2wav_dtype talker_weights enforce_eager",
-    "say where to listen": "listen metrics_listen admin_listen traces",
+    "say where to listen": "listen early_port metrics_listen admin_listen traces",
     "say who may call": "api_keys open_services tls_certificate tls_key tls_client_ca receipt_key_file",
     "serve more at a time": "processes pairs num_slots max_queued_streams max_sessions max_context stored_streams "
     "max_text_chars",

@@ -13,6 +13,7 @@ from sonorant.client.errors import (
     from_rpc_error,
     is_full,
     is_lost,
+    is_starting,
     session_is_finished,
     session_is_lost,
     session_is_over,
@@ -313,6 +314,8 @@ class Session(SessionVerbs):
         loop = asyncio.get_running_loop()
         while True:
             delay_s = 0.0 if is_first else outage.next_delay_s()
+            if is_starting(self._reader.error):
+                outage.wait_for_start(loop.time())
             if outage.is_over(loop.time() + delay_s):
                 error = self._reader.error or error
                 raise (from_rpc_error(error, self._target) if error else session_is_lost(self._target)) from None

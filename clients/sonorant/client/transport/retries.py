@@ -8,16 +8,24 @@ from typing import TypeVar
 
 import grpc
 
-from sonorant.client.errors import ServerBusy, ServerUnavailable, SpeechError, TimedOut, from_rpc_error
+from sonorant.client.errors import (
+    ENGINE_STARTING,
+    ServerBusy,
+    ServerUnavailable,
+    SpeechError,
+    TimedOut,
+    from_rpc_error,
+)
 from sonorant.client.transport.backoff import delays_s
-from sonorant.client.transport.outage import RECONNECT_S
+from sonorant.client.transport.outage import RECONNECT_S, STARTING_S
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """When to make a call again. A call whose connection is lost is made again in any case, as it costs nothing."""
+    """When to make a call again. A call whose connection is lost is made again in any case, as it costs nothing, and
+    so is, for two minutes, one whose server is starting."""
 
     for_s: float = RECONNECT_S  # how long to go on
     when_busy: bool = False  # also while the server is full, when it says that there may be room again
@@ -29,14 +37,16 @@ async def call_with_retries(call: Callable[[], Awaitable[T]], target: str, retry
 
     `num_tries_when_down`: how often it is tried if no server answers, without `Retry.when_down`.
     """
-    deadline_s = asyncio.get_running_loop().time() + retry.for_s
+    began_s = asyncio.get_running_loop().time()
     for number, delay_s in enumerate(delays_s(), 1):
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
-            wait_s = _wait_s(error, from_rpc_error(error, target), retry, delay_s, number >= num_tries_when_down)
-            if wait_s is None or asyncio.get_running_loop().time() + wait_s > deadline_s:
-                raise from_rpc_error(error, target) from None
+            known = from_rpc_error(error, target)
+            wait_s = _wait_s(error, known, retry, delay_s, number >= num_tries_when_down)
+            for_s = max(retry.for_s, STARTING_S) if known.reason == ENGINE_STARTING else retry.for_s
+            if wait_s is None or asyncio.get_running_loop().time() + wait_s > began_s + for_s:
+                raise known from None
         await asyncio.sleep(wait_s)
     raise AssertionError("delays never end")
 
@@ -49,6 +59,8 @@ def _wait_s(
         return max(delay_s, known.retry_after_s or 0.0) if retry.when_busy else None
     if not isinstance(known, ServerUnavailable):
         return None
+    if known.reason == ENGINE_STARTING:
+        return delay_s
     is_down = error.code() is grpc.StatusCode.UNAVAILABLE
     return None if is_down and was_tried and not retry.when_down else delay_s
 

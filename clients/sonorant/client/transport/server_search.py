@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from sonorant.client.errors import is_full, is_lost
+from sonorant.client.errors import is_full, is_lost, is_starting
 from sonorant.client.transport.backoff import delays_s
 from sonorant.client.transport.connections import Connections
 from sonorant.tts.v1.speak_pb2 import SessionStarted
@@ -72,6 +72,8 @@ class ServerSearch:
                         self._connections.answered(attempt.stub, loop.time() - attempt.started_s)
                         break
                     except (grpc.aio.AioRpcError, asyncio.InvalidStateError) as error:
+                        if isinstance(error, grpc.aio.AioRpcError) and is_starting(error):
+                            stub = self._connections.switch_from(attempt.stub)  # another address may serve
                         self._raise_unless_retried(error, keep_trying=keep_trying)
                     next_start_s = loop.time() + next(delays)
                 if not done and any(attempt.has_headers for attempt in self._attempts.values()):

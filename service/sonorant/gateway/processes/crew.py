@@ -47,7 +47,7 @@ class _Crew(Children):
         environment = {**os.environ, SHARED_DIR_VARIABLE: self._folder}
         return await start_module("sonorant.gateway.processes.member", settings=self._config, environment=environment)
 
-    def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
+    async def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
         self._served.add(number)
         announce(told.pop("event"), **told)
 

@@ -53,7 +53,7 @@ def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) 
     return Server([interceptor], options)
 
 
-def open_port(server: Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+def open_port(server: Any, address: str, credentials: grpc.ServerCredentials | None) -> int:
     """Let a server that is not started yet listen, and return its port. Raises CannotListen."""
     try:
         if credentials is not None:
