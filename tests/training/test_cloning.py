@@ -16,7 +16,15 @@ from sonorant.training.codec.export import write_codec_config
 from sonorant.training.export import write_config
 from sonorant.training.references import REFERENCE_FRAMES, ReferenceMels, augmented
 from sonorant.training.settings import TOY_BASE
-from sonorant.training.speakers import FORMANTS_RANGE, Speaker, draw, many_speakers
+from sonorant.training.speakers import (
+    FORMANTS_RANGE,
+    MIXED_F0_SEMITONES,
+    PARTS_F0_HZ,
+    Speaker,
+    draw,
+    draw_mixture,
+    many_speakers,
+)
 from sonorant.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
 from sonorant.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
 from sonorant.training.talker.rows import END, RowStore
@@ -32,9 +40,7 @@ MIX = Mix(whole_text=0.5, pairs=0.5, sentences_of_speaker=2)
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     folder = tmp_path_factory.mktemp("base")
     write_codec_config(folder / "speech_tokenizer", TOY_BASE.codec)
-    write_config(
-        folder, TOY_BASE.talker, TOY_BASE.speakers, (), BUILTIN_VOICE_DIR, folder / "speech_tokenizer", text_delay_ms=0
-    )
+    write_config(folder, TOY_BASE.talker, TOY_BASE.speakers, (), BUILTIN_VOICE_DIR, folder / "speech_tokenizer")
     return load_checkpoint(folder)
 
 
@@ -70,7 +76,7 @@ def test_a_pair_is_the_prompt_with_a_reference_that_serving_assembles(checkpoint
     assert store.target[index].tolist()[-51:] == [*range(50), END]
 
 
-def test_every_sentence_has_a_reference_of_its_own_speaker(store: RowStore) -> None:
+def test_every_sentence_has_a_reference_of_its_own_speaker_with_another_text(store: RowStore) -> None:
     owner = {mels: speaker for speaker, numbers in store.references.items() for mels in numbers}
     sentence_of_row = {}
     for sentence in store.training:
@@ -84,7 +90,9 @@ def test_every_sentence_has_a_reference_of_its_own_speaker(store: RowStore) -> N
         for number in range(batch.num_sentences):
             rows = batch.index[batch.segment == number]
             [voice] = set(batch.voice[batch.segment == number].tolist())
-            assert owner[int(batch.references[voice])] == sentence_of_row[int(rows[-1])].speaker
+            sentence = sentence_of_row[int(rows[-1])]
+            assert owner[int(batch.references[voice])] == sentence.speaker
+            assert int(batch.references[voice]) != sentence.mels
 
 
 def test_the_speaker_encoder_learns_through_the_talker(checkpoint: Checkpoint, store: RowStore) -> None:
@@ -133,8 +141,21 @@ def test_speakers_are_named_as_they_are_read() -> None:
     assert all(Speaker.parse(str(speaker)) == speaker for speaker in speakers)
     assert np.abs([speaker.traits() for speaker in speakers]).max() < 1.05
     assert str(Speaker.parse("slt")) == "slt"
-    names = many_speakers(3, seed=1)
+    names = many_speakers(draw, 3, seed=1)
     assert len({next(names) for _ in range(30)}) == 10
+
+
+def test_mixed_speakers_are_near_the_pitch_of_their_parts_and_none_is_a_part() -> None:
+    rng = random.Random(0)
+    speakers = [draw_mixture(rng) for _ in range(200)]
+    assert len(set(speakers)) == 200
+    for speaker in speakers:
+        assert Speaker.parse(str(speaker)) == speaker
+        assert sum(speaker.shares.values()) == pytest.approx(1)
+        assert 2 <= len(speaker.shares) <= 3 and min(speaker.shares.values()) > 0.03
+        pitches = np.log2([PARTS_F0_HZ[part] for part in speaker.shares]) @ list(speaker.shares.values())
+        assert speaker.f0_hz is not None
+        assert abs(12 * (np.log2(speaker.f0_hz) - pitches)) < MIXED_F0_SEMITONES + 0.2
 
 
 @pytest.mark.parametrize("voice", ["slt", "awb", "kal16"])

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from sonorant.training.teachers.kokoro.modules import Lengths, MaskedAdaIN
-from sonorant.training.teachers.kokoro.phonemes import Spelling, Word, chunks, phones_of, spoken_line
+from sonorant.training.speakers import PARTS_F0_HZ
+from sonorant.training.teachers.kokoro.modules import MAX_TOKENS, STYLE_SIZE, Lengths, MaskedAdaIN, moved
+from sonorant.training.teachers.kokoro.phonemes import AHEAD_S, Spelling, Word, chunks, phones_of, spoken_line
 from sonorant.training.teachers.kokoro.teacher import joined
-from sonorant.training.teachers.kokoro.voices import MIXTURES
+from sonorant.training.teachers.kokoro.voices import MIXTURES, PART_ROWS, style_of
 from sonorant.training.teachers.speech import PAUSE, PHONES, Speech
 
 TEXT = "Hi, Ada! Go."
@@ -43,11 +44,11 @@ def test_no_part_of_a_long_text_is_only_punctuation() -> None:
 def test_phones_have_times_and_words() -> None:
     line = spoken_line(SPELLING[:3])
     phones, ends_s, spans = phones_of(SPELLING[:3], [0.1] * (len(line) + 2))
-    assert [PHONES[phone] for phone in phones] == ["pau", "h", "I", "pau", "pau", "A", "d", "ə", "pau"]
-    assert spans == [None, (0, 2), (0, 2), None, None, (4, 7), (4, 7), (4, 7), None]
-    assert ends_s == pytest.approx(
-        [0.1, 0.2, 0.4, 0.5, 0.6, 0.8, 0.9, 1.0, 1.1]
-    )  # a stressed vowel has its mark's time
+    assert [PHONES[phone] for phone in phones] == ["pau", "h", "I", "pau", "A", "d", "ə", "pau"]
+    assert spans == [None, (0, 2), (0, 2), None, (4, 7), (4, 7), (4, 7), None]
+    # A stressed vowel has its mark's time, a word that of the space before it. All but the last sound are early.
+    early = [end - AHEAD_S for end in (0.1, 0.2, 0.4, 0.5, 0.8, 0.9)]
+    assert ends_s == pytest.approx([*early, 1.0, 1.1])
 
 
 def test_parts_of_a_long_text_follow_one_another() -> None:
@@ -72,8 +73,25 @@ def test_padding_does_not_change_what_is_normalized() -> None:
     assert torch.allclose(together[1:, :, :12], alone, atol=1e-5)
 
 
+def test_the_median_of_a_pitch_curve_is_moved_and_its_pauses_stay() -> None:
+    curves = torch.tensor([[0.0, 90.0, 100.0, 120.0, 0.0], [0.0, 190.0, 200.0, 220.0, 0.0]])
+    higher, same = moved(curves, torch.tensor([150.0, torch.nan]))
+    assert higher.tolist() == pytest.approx([0, 135, 150, 180, 0])
+    assert torch.equal(same, curves[1])
+    assert moved(torch.zeros(1, 4), torch.tensor([150.0])).tolist() == [[0.0] * 4]  # nothing is voiced
+
+
+def test_the_style_of_a_mixture_is_the_mean_of_its_parts_for_that_length() -> None:
+    whole = torch.arange(MAX_TOKENS)[:, None].float().expand(-1, STYLE_SIZE)
+    styles = {"whole": whole, "part": whole[torch.arange(PART_ROWS) * MAX_TOKENS // PART_ROWS]}
+    for length in (1, 77, MAX_TOKENS):
+        assert style_of(styles, {"whole": 1.0}, length)[0] == length - 1
+        assert abs(style_of(styles, {"whole": 0.5, "part": 0.5}, length)[0] - (length - 1)) <= 4
+
+
 def test_every_voice_is_a_mean_of_several_and_none_bears_the_name_of_another_voice() -> None:
     for name, mixture in MIXTURES.items():
         assert len(mixture) >= 2 and sum(mixture.values()) == pytest.approx(1)
         assert max(mixture.values()) <= 0.5
         assert not {part.partition("_")[2] for part in (*mixture, f"_{name}")} & OTHERS_VOICES
+    assert not {part.partition("_")[2] for part in PARTS_F0_HZ} & OTHERS_VOICES

@@ -28,7 +28,6 @@ def write_config(
     voices: Sequence[str],
     text_folder: Path,
     codec_folder: Path,
-    text_delay_ms: int,
 ) -> None:
     """Write config.json, generation_config.json and the text tokenizer. The codec must already be in `codec_folder`.
     With `speakers`, the checkpoint clones voices; otherwise it has `voices`."""
@@ -111,7 +110,6 @@ def write_config(
             "text_characters": "ascii",
             "max_segment_chars": MAX_SEGMENT_CHARS,
             "silent_first_frames": SILENT_FIRST_FRAMES,
-            "text_delay_ms": text_delay_ms,
         },
     )
     _write_tokenizer(folder, tokenizer)

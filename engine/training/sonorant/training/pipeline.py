@@ -22,7 +22,7 @@ from sonorant.training.export import write_config
 from sonorant.training.plots import plot_talker
 from sonorant.training.sentences import FILE_NAME, read_sentences
 from sonorant.training.settings import TrainingSettings
-from sonorant.training.speakers import given_voices, many_speakers
+from sonorant.training.speakers import draw, draw_mixture, given_voices, many_speakers
 from sonorant.training.talker.train import train_talker
 from sonorant.training.teacher import Classroom, speak_all
 from sonorant.training.teachers.kokoro.fetch import fetch
@@ -37,9 +37,7 @@ Stage = Literal["fetch", "text", "speech", "codec", "decoder", "codes", "talker"
 DEFAULT_STAGES: Sequence[Stage] = ("fetch", "text", "speech", "codec", "codes", "talker")
 LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
 TOKENIZER_FILE = "tokenizer.json"
-# By how much a word begins before its first phone in the teacher's times, as an aligner hears it. Kokoro gives the time
-# of a word's first consonant to the space before it.
-TEXT_DELAY_MS = {"flite": 0, "kokoro": 100}
+DRAWS = {"flite": draw, "kokoro": draw_mixture}  # how a speaker of a checkpoint that clones is drawn
 TOKENIZER_TEXTS = 100_000  # of the list; with more, the 1024 tokens stay the same
 
 
@@ -100,10 +98,7 @@ def _write_configs(run: Run) -> None:
         write_codec_config(run.codec, settings.codec)
     elif run.codec_from and not run.codec.exists():
         shutil.copytree(run.codec_from / "speech_tokenizer", run.codec, dirs_exist_ok=True)
-    delay_ms = TEXT_DELAY_MS[settings.teacher]
-    write_config(
-        run.checkpoint, settings.talker, settings.speakers, tuple(settings.voices), run.text, run.codec, delay_ms
-    )
+    write_config(run.checkpoint, settings.talker, settings.speakers, tuple(settings.voices), run.text, run.codec)
 
 
 def write_text(run: Run) -> None:
@@ -117,7 +112,7 @@ def write_text(run: Run) -> None:
         num_sentences=settings.num_sentences,
         held_out=held_out[: settings.num_held_out],
         exclude=(*everyday_sentences(), *(text for _, text in held_out)),
-        speakers=many_speakers(settings.speakers.sentences_each, run.seed)
+        speakers=many_speakers(DRAWS[settings.teacher], settings.speakers.sentences_each, run.seed)
         if settings.speakers
         else given_voices(settings.num_held_out, settings.voices, run.seed),
         seed=run.seed,

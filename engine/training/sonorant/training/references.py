@@ -59,8 +59,8 @@ class ReferenceMels:
 def augmented(mels: Tensor) -> Tensor:
     """Change `mels` [recordings, frames, bands], float32, as other rooms, distances and microphones would.
 
-    The teacher is silent above 8 kHz, and a made speaker with low formants already above a lower frequency. The encoder
-    would learn this edge instead of the formants, so half of the recordings get random values above a random edge.
+    Many recordings have nothing above some frequency; those of flite above 8 kHz, or less if its formants are low. The
+    encoder would learn this edge, so half of the recordings get random values above a random edge.
     """
     number, num_frames, num_bands = mels.shape
 

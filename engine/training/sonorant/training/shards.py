@@ -23,7 +23,7 @@ class Shard:
         np.int32
     ]  # [sentences] who speaks: index of the checkpoint's voices, or a made speaker's first row
     traits: npt.NDArray[np.float32]  # [sentences, NUM_TRAITS] of made speakers
-    teachers: npt.NDArray[np.int8]  # [sentences] index of speakers.VOICE_NAMES, of made speakers
+    teachers: npt.NDArray[np.int8]  # [sentences] index of speakers.VOICE_NAMES: most of a made speaker's voice
     num_frames: npt.NDArray[np.int32]  # [sentences]
     num_tokens: npt.NDArray[np.int32]  # [sentences]
     tokens: Int16Array  # [sum of num_tokens] text token ids
@@ -60,9 +60,7 @@ def audio_shard(sentences: Sequence[SpokenSentence]) -> Shard:
         rows=np.array([s.row for s in sentences], np.int32),
         voices=np.array([s.voice for s in sentences], np.int32),
         traits=np.array([s.speaker.traits() for s in sentences], np.float32),
-        teachers=np.array(
-            [VOICE_NAMES.index(s.speaker.voice) if s.speaker.voice in VOICE_NAMES else 0 for s in sentences], np.int8
-        ),
+        teachers=np.array([_main_voice(s.speaker) for s in sentences], np.int8),
         num_frames=np.array([s.speech.num_frames for s in sentences], np.int32),
         num_tokens=np.array([len(s.tokens) for s in sentences], np.int32),
         tokens=np.concatenate([np.array(s.tokens, np.int16) for s in sentences]),
@@ -73,6 +71,11 @@ def audio_shard(sentences: Sequence[SpokenSentence]) -> Shard:
         references=np.zeros(0, np.int32),
         mels=np.zeros((0, 0, 0), np.float16),
     )
+
+
+def _main_voice(speaker: Speaker) -> int:
+    name = max(speaker.shares, key=lambda part: speaker.shares[part])
+    return VOICE_NAMES.index(name) if name in VOICE_NAMES else 0
 
 
 def shard_path(folder: Path, number: int) -> Path:

@@ -62,14 +62,14 @@ FULL_CODEC = CodecSettings(
 # For a checkpoint that clones: the codec must handle every voice, and has a third of the bytes.
 SMALL_CODEC = replace(
     FULL_CODEC,
-    num_codebooks=5,
-    encoder_filters=12,
+    num_codebooks=6,
+    encoder_filters=10,
     encoder_hidden_size=128,
     latent_dim=140,
     decoder_hidden_size=128,
     decoder_layers=3,
     decoder_dim=176,
-    stage1_share=0.25,
+    stage1_share=0.2,
     stage1_crops=((24, 144), (40, 84), (24, 144), (88, 36), (40, 84), (24, 144)),
     stage1_rate=1e-3,
     stage2_rate=8e-4,

@@ -29,7 +29,7 @@ from sonorant.training.evaluation.acoustics import (
 from sonorant.training.evaluation.judge import read_wav
 from sonorant.training.evaluation.recognizer import SAMPLE_RATE_HZ, Dictation, error_rate, words_of
 from sonorant.training.evaluation.sentences import everyday_sentences
-from sonorant.training.speakers import VOICE_NAMES, Speaker, draw
+from sonorant.training.speakers import MADE_OF, Speaker, draw
 from sonorant.training.teachers.flite import Flite
 from sonorant.training.teachers.speech import PAUSE, Speech
 
@@ -66,7 +66,7 @@ def write(folder: Path) -> None:
     while len(speakers) < NUM_SPEAKERS:  # equally many of each of the teacher's voices, and no two alike
         speaker = draw(rng)
         likest = min((_difference(speaker, other) for other in speakers), default=1.0)
-        if speaker.voice == VOICE_NAMES[len(speakers) % len(VOICE_NAMES)] and likest > LEAST_DIFFERENCE:
+        if speaker.voice == tuple(MADE_OF)[len(speakers) % len(MADE_OF)] and likest > LEAST_DIFFERENCE:
             speakers.append(speaker)
     lines = []
     texts = rng.sample(list(everyday_sentences()), LINES_EACH * NUM_SPEAKERS)

@@ -47,6 +47,7 @@ class Piece:
     head: tuple[int, int]  # first row in the store, number of rows
     tail: tuple[int, int]
     speaker: int
+    mels: int  # number of its own mels in the store, or NOTHING
 
     @property
     def length(self) -> int:
@@ -74,6 +75,9 @@ class Sampler:
                 if len(references) == shape.num_references:
                     break
                 references[piece.speaker] = int(self._rng.choice(self._store.references[piece.speaker]))
+            if references.get(piece.speaker) == piece.mels:
+                self._next = None  # its voice is to come from a recording of another text
+                continue
             if used + piece.length > shape.length:
                 if len(placed) == shape.num_rows:
                     break
@@ -111,7 +115,7 @@ class Sampler:
 
 def piece_of(store: RowStore, sentence: StoredSentence, layout: int, language: str, *, paired: bool = False) -> Piece:
     tails = sentence.pair_tails if paired and sentence.pair_tails else sentence.tails
-    return Piece(store.head(sentence.speaker, language), tails[layout], sentence.speaker)
+    return Piece(store.head(sentence.speaker, language), tails[layout], sentence.speaker, sentence.mels)
 
 
 def pack(placed: Sequence[Sequence[Piece]], shape: BatchShape, references: Mapping[int, int]) -> Batch:

@@ -92,6 +92,7 @@ class StoredSentence:
     speaker: int
     tails: tuple[tuple[int, int], ...]  # (first row, rows) in each of LAYOUTS
     pair_tails: tuple[tuple[int, int], ...]  # joined with the sentence before; empty if it is not paired
+    mels: int  # number of its own mels, or NOTHING
 
 
 class RowStore:
@@ -152,10 +153,12 @@ class RowStore:
                 places.append((start, len(tails[-1].text)))
             return tuple(places)
 
+        mels = {int(i): number for number, i in enumerate(shard.references, self.num_references)}
         for i, row in enumerate(shard.rows):
             speaker = int(shard.voices[i])
             paired = self._clones and i % 2 == 1 and shard.voices[i - 1] == speaker  # half of the pairs are enough
-            sentence = StoredSentence(speaker, layouts(i, i), layouts(i - 1, i) if paired else ())
+            pair_tails = layouts(i - 1, i) if paired else ()
+            sentence = StoredSentence(speaker, layouts(i, i), pair_tails, mels.get(i, NOTHING))
             if row in held_out:
                 self.held_out.append(sentence)
             else:

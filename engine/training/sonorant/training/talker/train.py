@@ -162,6 +162,8 @@ def _held_out_batch(store: RowStore, layout: int, shape: BatchShape) -> Batch:
             if len(references) == shape.num_references or piece.speaker not in store.references:
                 continue
             references[piece.speaker] = store.references[piece.speaker][0]
+        if references.get(piece.speaker) == piece.mels:
+            continue  # the voice is to come from a recording of another text
         row = next((r for r in placed if sum(p.length for p in r) + piece.length <= shape.length), None)
         if row is not None:
             row.append(piece)

@@ -10,16 +10,13 @@ from ctypes import CDLL, POINTER, RTLD_GLOBAL, Structure, c_char_p, c_float, c_i
 from typing import Any
 
 import numpy as np
-import soxr
 
 from sonorant.training.speakers import Speaker
-from sonorant.training.teachers.speech import PHONES, Speech, TeacherUnavailable
+from sonorant.training.teachers.speech import PHONES, Speech, TeacherUnavailable, played_faster
 
 VOICES = ("rms", "slt")  # those of the custom_voice checkpoint; the first is its default
 SAMPLE_RATE_HZ = 16000
 F0_DEVIATION = 0.11  # standard deviation of a made speaker's pitch, as a share of the pitch
-MADE_LEVEL = 2800.0  # root mean square of all made speakers' samples, so that loudness is no trait
-_PEAK = 30000.0
 _TYPED = str.maketrans({"’": "'", "“": '"', "”": '"', "–": "-", "—": "-"})  # one for one, so that spans stay
 _PHONE_IDS = {name: index for index, name in enumerate(PHONES)}
 _WORD = re.compile(r"\S*[A-Za-z0-9]\S*")
@@ -72,7 +69,7 @@ class Flite:
         speech = self._synthesize(text, speaker.voice)
         for name in wanted:
             self._lib.feat_remove(features, name)
-        return _played_faster(speech, speaker.formants) if speech else None
+        return played_faster(speech, speaker.formants) if speech else None
 
     def _voice(self, name: str) -> int:
         if name not in self._voices:
@@ -134,19 +131,6 @@ def _without_punctuation(word: re.Match[str]) -> tuple[int, int]:
     while not word.string[end - 1].isalnum():
         end -= 1
     return begin, end
-
-
-def _played_faster(speech: Speech, ratio: float) -> Speech:
-    samples = soxr.resample(speech.samples.astype(np.float32), SAMPLE_RATE_HZ * ratio, SAMPLE_RATE_HZ, quality="HQ")
-    level, peak = float(np.sqrt(np.square(samples).mean())), float(np.abs(samples).max())
-    gain = min(MADE_LEVEL / max(level, 1.0), _PEAK / max(peak, 1.0))
-    return Speech(
-        (samples * gain).astype(np.int16),
-        SAMPLE_RATE_HZ,
-        speech.phones,
-        tuple(end / ratio for end in speech.ends_s),
-        speech.spans,
-    )
 
 
 def _load(name: str) -> CDLL:

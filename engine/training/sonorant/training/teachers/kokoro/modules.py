@@ -24,6 +24,7 @@ STYLE_SIZE = 256  # the first half is for the decoder, the second for the prosod
 MAX_TOKENS = 510
 LENGTH_STEPS = 40  # batches are padded to multiples of one second, so that there are few shapes
 EPS = 1e-5
+VOICED_HZ = 50.0  # where the pitch is lower, there is none
 
 _CONFIG: Mapping[str, Any] = {
     "n_token": 178,
@@ -98,8 +99,11 @@ class BatchedKokoro:
             self._model = _build(weights.load(folder), self._lengths).to(device)
 
     @torch.inference_mode()
-    def speak(self, phones: Sequence[str], styles: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Speak every string of phones in the style of its row [sentences, STYLE_SIZE].
+    def speak(
+        self, phones: Sequence[str], styles: Tensor, f0_hz: Tensor, stretch: Tensor
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Speak every string of phones in the style of its row [sentences, STYLE_SIZE], with this median pitch (NaN:
+        that of the style), and durations longer by the factor `stretch`; both [sentences].
 
         Returns (samples, duration of each phone in steps) of each; there is a pause before the first phone and after
         the last one, so there are two durations more than phones.
@@ -113,12 +117,19 @@ class BatchedKokoro:
         encoded = model.bert_encoder(model.bert(tokens, attention_mask=(~padding).int())).transpose(1, 2)
         hidden = model.predictor.text_encoder(encoded, prosody, num_tokens, padding)
         durations = model.predictor.duration_proj(_lstm(model.predictor.lstm, hidden, num_tokens))
-        durations = torch.sigmoid(durations).sum(-1).round().clamp(min=1).long().masked_fill(padding, 0)
+        durations = (
+            (torch.sigmoid(durations).sum(-1) * stretch.to(self.device)[:, None])
+            .round()
+            .clamp(min=1)
+            .long()
+            .masked_fill(padding, 0)
+        )
         steps = durations.sum(1)
         longest = -(-int(steps.max()) // LENGTH_STEPS) * LENGTH_STEPS
         self._lengths.set(steps, longest)
         spread = _alignment(durations, longest)
         pitch, energy = self._pitch(hidden.transpose(1, 2) @ spread, prosody, steps)
+        pitch = moved(pitch, f0_hz.to(self.device))
         text = model.text_encoder(tokens, num_tokens, padding) @ spread
         samples = model.decoder(text, pitch, energy, styles[:, : STYLE_SIZE // 2]).flatten(1)
         return [
@@ -149,6 +160,12 @@ def _lstm(lstm: Any, x: Tensor, lengths: Tensor, total: int | None = None) -> Te
     packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
     out, _ = pad_packed_sequence(lstm(packed)[0], batch_first=True, total_length=total or x.shape[1])
     return out
+
+
+def moved(pitch: Tensor, f0_hz: Tensor) -> Tensor:
+    """Scale each curve [sentences, n] so that the median of what is voiced is `f0_hz`; left alone where that is NaN."""
+    median = pitch.where(pitch > VOICED_HZ, torch.nan).nanmedian(1).values
+    return pitch * (f0_hz / median).nan_to_num(1.0)[:, None]
 
 
 def _alignment(durations: Tensor, longest: int) -> Tensor:

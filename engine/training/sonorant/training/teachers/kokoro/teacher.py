@@ -8,10 +8,11 @@ import torch
 
 from sonorant.engine.types import Int16Array
 from sonorant.training.alignment import onset_s
+from sonorant.training.speakers import Speaker
 from sonorant.training.teachers.kokoro.modules import STEP_SAMPLES, BatchedKokoro
 from sonorant.training.teachers.kokoro.phonemes import Spelling, chunks, phones_of, spoken_line
-from sonorant.training.teachers.kokoro.voices import load_styles
-from sonorant.training.teachers.speech import PAUSE, Speech
+from sonorant.training.teachers.kokoro.voices import load_styles, style_of
+from sonorant.training.teachers.speech import PAUSE, Speech, played_faster
 
 SAMPLE_RATE_HZ = 24000
 MAX_PHONES = 300  # in one part of a long text: some 20 seconds
@@ -34,17 +35,24 @@ class Kokoro:
         return [joined([next(spoken) for _ in parts]) if parts else None for parts in parts_of]
 
     def _speak_all(self, jobs: Sequence[tuple[Spelling, str]]) -> Sequence[Speech]:
+        """`jobs`: (words, speaker). A made speaker's speech is played faster by the ratio of its formants, so Kokoro is
+        asked for lower pitch and longer durations."""
         lines = [spoken_line(words) for words, _ in jobs]
+        speakers = [Speaker.parse(name) for _, name in jobs]
         made: dict[int, Speech] = {}
         order = sorted(range(len(jobs)), key=lambda i: len(lines[i]))
         while order:
             size = max(1, self._batch_phones // (len(lines[order[-1]]) + 2))
             batch, order = order[-size:], order[:-size]
-            styles = torch.stack([self._styles[jobs[i][1]][len(lines[i]) - 1] for i in batch])
-            for i, (samples, steps) in zip(batch, self._model.speak([lines[i] for i in batch], styles), strict=True):
+            styles = torch.stack([style_of(self._styles, speakers[i].shares, len(lines[i])) for i in batch])
+            f0_hz = torch.tensor([(speakers[i].f0_hz or torch.nan) / speakers[i].formants for i in batch])
+            stretch = torch.tensor([speakers[i].stretch * speakers[i].formants for i in batch])
+            spoken = self._model.speak([lines[i] for i in batch], styles, f0_hz, stretch)
+            for i, (samples, steps) in zip(batch, spoken, strict=True):
                 durations_s = (steps.double() * (STEP_SAMPLES / SAMPLE_RATE_HZ)).tolist()
                 phones, ends_s, spans = phones_of(jobs[i][0], durations_s)
-                made[i] = Speech(_pcm(samples), SAMPLE_RATE_HZ, tuple(phones), tuple(ends_s), tuple(spans))
+                speech = Speech(_pcm(samples), SAMPLE_RATE_HZ, tuple(phones), tuple(ends_s), tuple(spans))
+                made[i] = speech if speakers[i].f0_hz is None else played_faster(speech, speakers[i].formants)
         return [made[i] for i in range(len(jobs))]
 
 

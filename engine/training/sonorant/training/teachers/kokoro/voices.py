@@ -1,7 +1,7 @@
 """The voices: each is the mean of several style vectors of Kokoro, so that it is nobody's.
 
 None of the parts has the name of another company's voice. By spectrum and pitch, every sentence of a mixture is nearer
-to the mixture's other sentences than to any of its parts'.
+to the mixture's other sentences than to any of its parts'. The parts themselves are there for speakers that are made.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from sonorant.training.teachers.kokoro.modules import STYLE_SIZE
+from sonorant.training.speakers import PARTS_F0_HZ
+from sonorant.training.teachers.kokoro.modules import MAX_TOKENS, STYLE_SIZE
 
-FILE_NAME = "styles.safetensors"
+FILE_NAME = "voices.safetensors"
+PART_ROWS = 64  # of the vectors of a part, which differ little from one length of a line to the next
 MIXTURES: Mapping[str, Mapping[str, float]] = {
     "linden": {"am_michael": 0.4, "bm_lewis": 0.3, "im_nicola": 0.3},
     "wren": {"af_heart": 0.4, "bf_emma": 0.3, "bf_isabella": 0.3},
@@ -28,11 +30,19 @@ def mix(parts_folder: Path, mixture: Mapping[str, float]) -> Tensor:
 
 def write_styles(parts_folder: Path, folder: Path) -> None:
     styles = {name: mix(parts_folder, mixture).half() for name, mixture in MIXTURES.items()}
-    save_file(styles, folder / FILE_NAME)
+    rows = torch.arange(PART_ROWS) * MAX_TOKENS // PART_ROWS
+    parts = {name: _read(parts_folder / f"{name}.bin")[rows].half() for name in PARTS_F0_HZ}
+    save_file(styles | parts, folder / FILE_NAME)
 
 
 def load_styles(folder: Path) -> Mapping[str, Tensor]:
     return {name: style.float() for name, style in load_file(folder / FILE_NAME).items()}
+
+
+def style_of(styles: Mapping[str, Tensor], shares: Mapping[str, float], num_phones: int) -> Tensor:
+    """The style [STYLE_SIZE] of a mixture that speaks a line of so many phones."""
+    rows = [share * styles[name][(num_phones - 1) * len(styles[name]) // MAX_TOKENS] for name, share in shares.items()]
+    return torch.stack(rows).sum(0)
 
 
 def _read(path: Path) -> Tensor:
