@@ -202,3 +202,22 @@ def snr_db(exact: npt.NDArray[np.generic], samples: npt.NDArray[np.generic]) -> 
     signal = exact.astype(np.float64)
     noise = float(np.mean((samples.astype(np.float64) - signal) ** 2))
     return 10 * float(np.log10(np.mean(signal**2) / max(noise, 1e-30)))
+
+
+@pytest.mark.parametrize("enforce_eager", [False, True])
+def test_what_is_remembered_sounds_as_if_it_was_decoded(
+    config: EngineConfig, codes: Int16Array, expected: Float32Array, enforce_eager: bool
+) -> None:
+    runner = make_runner(replace(config, enforce_eager=enforce_eager))
+    runner.decode([5], codes[5:6, :12])  # a slot whose former stream is forgotten
+    num_past = STREAM_FRAMES - 3
+    slots = [4, 1, 5]
+    for slot in slots:
+        runner.reset(slot)
+    done = 0
+    while done < num_past:
+        size = runner.context.next_unheard(num_past - done)
+        runner.remember(slots, codes[:3, done : done + size])
+        done += size
+    samples = runner.decode(slots, codes[:3, num_past:])
+    np.testing.assert_allclose(samples, expected[:3, num_past * FRAME_SAMPLES :], rtol=0, atol=1e-4)

@@ -300,6 +300,22 @@ def test_of_what_is_behind_a_stream_the_last_frames_go_in_that_matter(num_refere
     assert isinstance(pcm, PcmBatch) and pcm.first_frames.tolist() == [num_own]
 
 
+@pytest.mark.parametrize("num_past", [1, 5, 6, 9, 10, 11, 40])
+def test_unheard_frames_are_attended_to_where_enough_come_behind(num_past: int) -> None:
+    context = DecoderContext(receptive_frames=1000, chunk_frames=3, attended_frames=(4, 8), convolved_frames=2)
+    decoder = Decoder(context=context)
+    past = np.stack([codes_of(9, index) for index in range(num_past)])
+    decoder.send(BeginStream(1, 0.0, 0.0, past, 0), frames(0, 1), end(1))
+    sizes = []
+    while not decoder.turn():
+        sizes.append(decoder.plan.codes.shape[1])
+    attended = [size for size in sizes if size > context.chunk_frames]
+    decoded = sizes[len(attended) :]
+    assert sum(sizes) == num_past and set(attended) <= {4, 8} and max(decoded) <= 3
+    assert attended == sorted(attended, reverse=True)
+    assert sum(decoded) >= min(num_past, 2) and sum(decoded) < 2 + 4
+
+
 def test_the_first_chunk_goes_with_the_times_of_its_way() -> None:
     decoder = Decoder()
     reference = codes_of(9, 0)[None]

@@ -151,6 +151,26 @@ def test_what_is_remembered_sounds_as_if_it_was_decoded(
 
 
 @torch.inference_mode()
+@pytest.mark.parametrize("num_decoded", [0, 4])
+def test_frames_that_are_only_attended_to_sound_as_if_they_were_decoded(
+    decoder: Code2Wav, codes: torch.Tensor, expected: torch.Tensor, num_decoded: int
+) -> None:
+    """Behind as many decoded ones as are said."""
+    state, slots = decoder.new_state(3), torch.tensor([1, 0, 2])
+    num_heard = 2
+    num_past = codes.shape[1] - num_heard
+    num_attended = num_past - decoder.convolved_frames - num_decoded
+    assert num_attended > 1
+    decoder.step(codes[:, :num_decoded], state, slots) if num_decoded else None
+    decoder.attend(codes[:, num_decoded : num_decoded + 1], state, slots)
+    decoder.attend(codes[:, num_decoded + 1 : num_decoded + num_attended], state, slots)
+    decoder.step(codes[:, num_decoded + num_attended : num_past], state, slots)
+    assert state.num_frames.tolist() == [num_past] * 3
+    samples = decoder.step(codes[:, num_past:], state, slots)
+    torch.testing.assert_close(samples, expected[:, num_past * FRAME_SAMPLES :], rtol=0, atol=TOLERANCE)
+
+
+@torch.inference_mode()
 def test_the_state_depends_on_as_many_frames_as_are_said_and_not_one_more(tmp_path: Path) -> None:
     """Two pasts that differ leave the same bits behind that many equal frames, and others behind one less. In float64,
     where what comes a long way through small factors is not lost in rounding."""

@@ -60,5 +60,27 @@ def test_chunks_of_any_size_give_the_audio_of_the_plain_decoder(folder: Path, ch
         assert torch.equal(array[1], was)
 
 
+@pytest.mark.slow
+@torch.inference_mode()
+def test_frames_are_attended_to_as_by_the_plain_decoder(folder: Path) -> None:
+    plain = load_decoder(folder, torch.float32)
+    torch.manual_seed(1)
+    codes = torch.randint(0, plain.config.codebook_size, (2, 7, plain.config.num_quantizers), device=DEVICE)
+    slots = torch.tensor([2, 0], device=DEVICE)
+    fused = FusedCode2Wav(load_decoder(folder, torch.float16) if IS_CUDA else plain)
+    samples = []
+    for decoder in (plain, fused):
+        state = decoder.new_state(3)
+        decoder.attend(codes[:, :2], state, slots)
+        decoder.attend(codes[:, 2:6], state, slots)
+        assert state.num_frames.tolist() == [6, 0, 6]
+        samples.append(decoder.step(codes[:, 6:], state, slots))
+    noise = samples[1] - samples[0]
+    if IS_CUDA:
+        assert samples[0].square().mean() > 4000 * noise.square().mean()  # 36 dB
+    else:
+        assert noise.abs().max() < 1e-5
+
+
 def fields(state: object) -> list[torch.Tensor]:
     return [getattr(state, field.name) for field in dataclasses.fields(state)]  # type: ignore[arg-type]

@@ -51,6 +51,14 @@ class Network:
     passes: PassCounts
 
 
+def columns_of(slots: Sequence[int], codes: Int16Array) -> Int64Array:
+    """The input of passes, [1 + frames * codebooks, rows], of codes [rows, frames, codebooks]."""
+    columns = np.empty((1 + codes.shape[1] * codes.shape[2], len(codes)), np.int64)
+    columns[0] = slots
+    columns[1:] = codes.reshape(len(codes), -1).T
+    return columns
+
+
 class Lane:
     def __init__(
         self,
@@ -106,9 +114,7 @@ class Lane:
     def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
         """Start to decode the next frames of some slots [rows, frames, codebooks]."""
         num_rows, num_frames = codes.shape[:2]
-        columns = np.empty((1 + num_frames * self._network.num_codebooks, num_rows), np.int64)
-        columns[0] = slots
-        columns[1:] = codes.reshape(num_rows, -1).T
+        columns = columns_of(slots, codes)
         frames = split(num_frames, self.pass_sizes)
         is_one_pass = len(frames) == len(split(num_rows, self.row_sizes(num_frames))) == 1
         with self.current():

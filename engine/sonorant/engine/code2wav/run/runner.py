@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -18,14 +19,14 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.code2wav.run.lane import Call, Lane, Network
+from sonorant.engine.code2wav.run.lane import Call, Lane, Network, columns_of
 from sonorant.engine.code2wav.schedule.context import DecoderContext
 from sonorant.engine.code2wav.schedule.formats import agreement_db, choose_format
-from sonorant.engine.code2wav.schedule.passes import row_sizes
+from sonorant.engine.code2wav.schedule.passes import row_sizes, split
 from sonorant.engine.config import CodecDtypeName, EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav, fits
 from sonorant.engine.cpu.library import library
-from sonorant.engine.cuda import bucket_sizes, find_device
+from sonorant.engine.cuda import Buckets, bucket_sizes, find_device, work_so_far
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
 from sonorant.engine.model.codec.code2wav_state import CodecState
@@ -40,9 +41,13 @@ PCM_SCALE = 32767.0
 # published size).
 MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
 
-# Frames of a row that one call of `remember` should take. On the CPU, such a call costs as much as decoding one or two
-# frames, and each further frame adds little. On CUDA, the frames are decoded like others, with the same graphs.
-REMEMBERED_FRAMES = {"cpu": 128, "cuda": 32}
+# Frames of a row that one call of `remember` should take on the CPU. It costs as much as decoding one or two frames, and
+# each further frame adds little.
+REMEMBERED_FRAMES = 128
+
+# On CUDA, most unheard frames go through the layers up to the transformer only, in passes of these shapes. The others are
+# decoded like frames that are heard, with the same graphs.
+ATTENDED_ROWS = {16: (1, 4, 32), 128: (1, 4)}  # by frames of a row
 
 # Urgent chunks in one pass; more at once are rare, and take a second pass.
 MOST_URGENT_ROWS = 32
@@ -63,6 +68,8 @@ class Decoder(Protocol):
 
     def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor: ...
 
+    def attend(self, codes: Tensor, state: CodecState, slots: Tensor) -> None: ...
+
 
 class Code2WavRunner:
     def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False) -> None:
@@ -77,7 +84,6 @@ class Code2WavRunner:
         self.format = config.code2wav.dtype
         dtype = _DTYPES[self.format]
         decoder = _load(checkpoint, config, self._device, dtype)
-        self.context = DecoderContext(decoder.receptive_frames, REMEMBERED_FRAMES[self._device.type])
         self._num_codebooks = checkpoint.codec.decoder.num_quantizers
         with torch.inference_mode():
             is_fused = dtype == torch.float16 and self._device.type == "cuda"
@@ -87,8 +93,13 @@ class Code2WavRunner:
             self._state = self._decoder.new_state(config.num_codec_states)
             if self._device.type == "cuda":
                 self._main, self._urgent = self._lanes(config)
+                self._attending = self._attended_passes(config)
+                self.context = DecoderContext(
+                    decoder.receptive_frames, self.pass_sizes[-1], tuple(self._attending), decoder.convolved_frames
+                )
             else:
                 self._main = self._urgent = Lane(self._network(), {})
+                self.context = DecoderContext(decoder.receptive_frames, REMEMBERED_FRAMES)
         self._remembering = plain if self._device.type == "cpu" else None
         self._warm_up(config.code2wav.chunk_ramp)
 
@@ -126,12 +137,25 @@ class Code2WavRunner:
 
     @torch.inference_mode()
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
-        """Take the frames into the slots' state as `decode` does, without making audio."""
+        """Take the frames into the slots' state as `decode` does, without making audio. For what must follow calls of
+        `context.attended_frames`, see there."""
         if self._remembering is None:
-            self.decode(slots, codes)
+            self._remember_on_gpu(slots, codes)
             return
         self.passes.add(len(slots), len(slots))
         self._remembering.remember(torch.from_numpy(codes.astype(np.int64)), self._state, torch.tensor(slots))
+
+    def _remember_on_gpu(self, slots: Sequence[int], codes: Int16Array) -> None:
+        num_rows, num_frames = codes.shape[:2]
+        if (passes := self._attending.get(num_frames)) is None:
+            self.decode(slots, codes)
+            return
+        self._main.wait_for(self._urgent)
+        columns = columns_of(slots, codes)
+        for rows in split(num_rows, passes.sizes):
+            passes(columns[:, rows], self._device)
+        wait, _ = work_so_far(self._device)
+        wait()
 
     def speak(self, codes: Int16Array) -> Float32Array:  # [frames, codebooks]
         """Decode a whole speech at once; samples are in +-1. It uses slot 0: call it only when there are no streams."""
@@ -159,6 +183,25 @@ class Code2WavRunner:
         with _float32_products(self._matmul):
             samples = self._decoder.step(codes, self._state, columns[0]).float()
         return samples if self._pcm_dtype.is_floating_point else samples.mul_(PCM_SCALE).round_().to(self._pcm_dtype)
+
+    def _attend(self, num_frames: int, columns: Tensor) -> Tensor:
+        """Run one pass of `remember`, with columns as in `_step`."""
+        with _float32_products(self._matmul):
+            self._decoder.attend(columns[1:].T.reshape(-1, num_frames, self._num_codebooks), self._state, columns[0])
+        return columns[0]
+
+    def _attended_passes(self, config: EngineConfig) -> dict[int, Buckets]:
+        """By the number of frames of a row."""
+        padding = config.num_codec_states - 1
+        passes = {}
+        pool = torch.cuda.graph_pool_handle()
+        for num_frames, sizes in ATTENDED_ROWS.items():
+            column = [padding, *[0] * (num_frames * self._num_codebooks)]
+            buckets = Buckets(partial(self._attend, num_frames), column, sizes, self.passes)
+            passes[num_frames] = buckets
+            for size in reversed(sizes if not config.enforce_eager else ()):
+                buckets.capture(size, self._device, pool)
+        return passes
 
     def _network(self) -> Network:
         return Network(

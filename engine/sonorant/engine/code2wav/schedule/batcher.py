@@ -65,6 +65,7 @@ from sonorant.engine.types import FinishReason, Float32Array, Int16Array, Stream
 # Unheard frames in one call, per row that a call may have. More would hold up live streams for too long. Fewer would
 # delay first audio, which waits for all unheard frames: all streams of a dead pair may come at once.
 UNHEARD_CALL_FRAMES = 4
+ATTENDED_CALL_FRAMES = 16  # the same where a frame costs little, see `DecoderContext`
 
 # Frames that a listener has to play at least when the first frame comes for which a stream was given credit. Credit is
 # for 12 frames more than was sent, and up to 7 of them are gathered to a lump; one is heard until the frame is there.
@@ -230,7 +231,7 @@ class Batcher:
                 continue
             if not batch and self._bounds_calls:
                 max_rows = min(max_rows, self._pace.max_rows(size, self._num_waiting(size, candidates, sizes)))
-            if batch and num_unheard > 0 and (len(batch) + 1) * size > UNHEARD_CALL_FRAMES * self._max_rows:
+            if batch and num_unheard > 0 and (len(batch) + 1) * size > self._most_unheard_frames(size):
                 continue
             if not self._has_slot(stream, new_slots):
                 continue
@@ -253,6 +254,11 @@ class Batcher:
         fitting = [stream for stream in urgent if stream.num_unheard <= 0 and self._size_of_next(stream) >= size]
         batch = [stream for stream in fitting[: self._max_rows] if self._has_slot(stream, new_slots)]
         return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), now, is_urgent=True)
+
+    def _most_unheard_frames(self, size: int) -> int:
+        """Of all rows together in a call that takes so many of a row."""
+        is_cheap = size in self._context.attended_frames
+        return (ATTENDED_CALL_FRAMES if is_cheap else UNHEARD_CALL_FRAMES) * self._max_rows
 
     def _num_waiting(self, size: int, candidates: Sequence[Stream], sizes: Sequence[int]) -> int:
         """How many streams wait for a call of this size; background streams count only while nobody listens."""
@@ -307,7 +313,7 @@ class Batcher:
     def _size_of_next(self, stream: Stream) -> int:
         """How many frames of this stream the next call decodes, padding included."""
         if stream.num_unheard > 0:
-            return min(stream.num_unheard, self._context.chunk_frames)
+            return self._context.next_unheard(stream.num_unheard)
         num_frames = min(len(stream.pending), stream.chunk_frames)
         return self._sizes.padded(num_frames) if stream.end else self._sizes.whole(num_frames)
 
@@ -340,7 +346,7 @@ class Batcher:
 
     def apply_unheard(self, plan: DecodePlan) -> list[PcmRecord]:
         """Account for a batch that the runner remembered without making audio; like `apply` otherwise."""
-        self._note_call(plan)
+        self._pace.note_unheard_call(self._clock() - plan.began_s)
         for stream in plan.streams:
             was_in_reference = stream.first_pending < 0
             stream.first_pending += plan.codes.shape[1]

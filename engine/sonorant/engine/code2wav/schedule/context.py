@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DecoderContext:
-    """How much of the past one decoder needs."""
+    """How much of the past one decoder needs, and how many unheard frames of a row its calls take."""
 
     receptive_frames: int  # the next frame depends on at most so many before it
-    chunk_frames: int  # unheard frames of a row that one call should take
+    chunk_frames: int  # that one call should take
+    # Calls of just so many frames cost little, because they leave layers out that the frames after them make up for.
+    attended_frames: tuple[int, ...] = ()
+    convolved_frames: int = 0  # at least so many frames must come after such a call
+
+    def next_unheard(self, num_unheard: int) -> int:
+        """How many frames the next call takes, of so many up to the first that is heard, or to a state to be kept."""
+        fitting = [size for size in self.attended_frames if size + self.convolved_frames <= num_unheard]
+        return max(fitting, default=min(num_unheard, self.chunk_frames))

@@ -48,13 +48,17 @@ class Pace:
     def note_step(self, took_s: float) -> None:
         self._step_s = max(took_s, DECAY * self._step_s)
 
+    def note_unheard_call(self, took_s: float) -> None:
+        """It holds listeners up as any other, and says nothing of how long frames take that are heard."""
+        self._call_s = max(took_s, DECAY * self._call_s)
+
     def note_call(self, took_s: float, num_frames: int) -> None:
         """`num_frames`: of all rows together.
 
         First frames come once per step of the talker. A longer call would have them wait; a shorter one is less
         efficient.
         """
-        self._call_s = max(took_s, DECAY * self._call_s)
+        self.note_unheard_call(took_s)
         limit_s = min(self._step_s, LONGEST_CALL * self._frame_s)
         if took_s > limit_s > 0:
             fitting = num_frames * limit_s / took_s

@@ -12,7 +12,7 @@ zero padding), feeding frames one by one or all at once is the same computation.
 
 For frames that nobody hears, `remember` updates the state without making samples. After the transformer, each layer
 then computes only the last few positions, those from which the states of later layers follow; `reach` says how many.
-Counted over all layers, this gives the number of frames on which the state depends: `receptive_frames`, 580 in the
+`attend` leaves these layers to frames that are decoded next. Counted over all layers, this gives the number of frames on which the state depends: `receptive_frames`, 580 in the
 published size.
 """
 
@@ -272,6 +272,7 @@ class Code2Wav(nn.Module):
         self._reaches = [last.reach(0)]  # of these and of the last convolution
         for layer in reversed(self._layers):
             self._reaches.insert(0, layer.reach(self._reaches[0]))
+        self.convolved_frames = self._reaches[0]  # on which the state of the layers after the transformer depends
         self.reach_of_waveform = self._reaches[-1 - len(blocks)]  # positions at the latent rate
         num_attended = config.stack.num_layers * (config.sliding_window - 1)
         self.receptive_frames = self.pre_conv.reach(self._reaches[0] + num_attended)
@@ -311,6 +312,14 @@ class Code2Wav(nn.Module):
             x = layer(x[..., -reach:].contiguous(), rows)
         activation, last = self.decoder[-2:]
         last(x[..., -self._reaches[-1] :].contiguous(), rows, activation)
+        rows.num_frames.add_(codes.shape[1])
+        state.scatter(slots, rows)
+
+    def attend(self, codes: Tensor, state: CodecState, slots: Tensor) -> None:
+        """Update only the state of the layers up to the transformer, for frames that nobody hears. If at least
+        `convolved_frames` frames are decoded next, all of the state is as if these had been decoded, too."""
+        rows = state.gather(slots)
+        self._transformed(codes, rows)
         rows.num_frames.add_(codes.shape[1])
         state.scatter(slots, rows)
 

@@ -106,7 +106,7 @@ class _ConvNeXt:
 
 
 class FusedCode2Wav:
-    """Built from a prepared `Code2Wav`, with the same methods `new_state` and `step`. Latent and codebook dimensions
+    """Built from a prepared `Code2Wav`, with the same methods `new_state`, `step` and `attend`. Latent and codebook dimensions
     must be multiples of 16."""
 
     def __init__(self, plain: Code2Wav) -> None:
@@ -162,6 +162,18 @@ class FusedCode2Wav:
         self._tails.store(array, state.tails, slots, num_frames)
         state.num_frames.index_copy_(0, slots, state.num_frames.index_select(0, slots) + num_frames)
         return x
+
+    def attend(self, codes: Tensor, state: CodecState, slots: Tensor) -> None:
+        """See `Code2Wav.attend`."""
+        num_rows, num_frames = codes.shape[:2]
+        tails = state.tails[:, : self._pre_conv.num_kept * self.config.codebook_dim]  # those of the first buffer
+        kept = tails.index_select(0, slots).view(num_rows, self._pre_conv.num_kept, -1)
+        extended = torch.cat((kept, self._quantizer(codes)), dim=1)
+        x = extended.new_empty(num_rows, num_frames, self.config.latent_dim)
+        convolve(extended, self._pre_conv, plain=x)
+        self._transformer(x, state, slots)
+        tails.index_copy_(0, slots, extended[:, num_frames:].flatten(1))
+        state.num_frames.index_copy_(0, slots, state.num_frames.index_select(0, slots) + num_frames)
 
     def _latents(self, codes: Tensor, state: CodecState, slots: Tensor, buffers: list[Tensor]) -> None:
         """Compute the latents of the codes, up to the input buffer of the first convolution of `_decode`."""
