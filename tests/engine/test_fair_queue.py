@@ -40,6 +40,14 @@ def test_who_comes_back_is_behind_those_who_wait() -> None:
     assert taken(queue) == "b1 c1 a2"
 
 
+def test_who_has_least_goes_first_and_among_these_who_has_waited_longest() -> None:
+    queue = FairQueue[str]()
+    for item in ("a1", "b1", "c1", "a2"):
+        queue.push(item, item[0])
+    load = {"a": 1, "b": 0, "c": 0}
+    assert [queue.popleft(load.__getitem__) for _ in range(4)] == ["b1", "c1", "a1", "a2"]
+
+
 def test_the_newest_is_dropped_of_the_caller_who_has_most_and_its_longest_line() -> None:
     queue = FairQueue[str]()
     for item in ("bx1", "ax1", "ay1", "ay2"):

@@ -1,6 +1,7 @@
 """A queue in which callers take turns. Pure."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -30,12 +31,14 @@ class FairQueue(Generic[T]):
         else:
             line.append(item)
 
-    def popleft(self) -> T:
-        who, line = next(iter(self._lines.items()))
+    def popleft(self, load: Callable[[str], int] = lambda _: 0) -> T:
+        """`load`: of a caller; the item is of one who has least, and among these has waited longest."""
+        who = min(self._lines, key=load)
+        line = self._lines[who]
         del self._lines[who]
         item = line.popleft()
         if line:
-            self._lines[who] = line
+            self._lines[who] = line  # at the end now
         return item
 
     def num_ahead(self, who: str) -> int:

@@ -1,14 +1,15 @@
 """The recordings of all server processes: they wait in turns of their callers, are decoded and encoded, and what was
 made of them is kept.
 
-Each of several lanes takes the next recording, decodes it in a process of its own and has it encoded. A recording is
-encoded once, however many calls bring it at the same time.
+Each of several lanes takes the next recording, of a caller who has fewest in lanes, decodes it in a process of its own
+and has it encoded. A recording is encoded once, however many calls bring it at the same time.
 """
 
 import asyncio
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -78,6 +79,7 @@ class Encodings:
         self._niceness = NICENESS // 3 if on_gpu else NICENESS
         self._num_lanes = max(MIN_LANES, min(MAX_LANES, len(os.sched_getaffinity(0)) // CORES_PER_LANE))
         self._queue = FairQueue[_Job]()
+        self._under_way = Counter[str]()  # recordings in lanes, by line
         self._waiting_bytes = 0
         self._has_jobs = asyncio.Event()
         self._jobs: dict[_Key, _Job] = {}
@@ -193,8 +195,9 @@ class Encodings:
             while not self._queue:
                 self._has_jobs.clear()
                 await self._has_jobs.wait()
-            job = self._queue.popleft()
+            job = self._queue.popleft(self._under_way.__getitem__)
             self._taken(job)
+            self._under_way[job.line] += 1
             taken_s = time.monotonic()
             try:
                 job.settle(await self._work(lane, job, taken_s))
@@ -208,6 +211,7 @@ class Encodings:
                 log.exception("a recording failed")
                 job.settle(EngineUnavailable("the recording could not be encoded; try again"))
             finally:
+                self._under_way -= Counter([job.line])
                 self._done(job)
 
     async def _work(self, lane: int, job: _Job, taken_s: float) -> "tuple[Answer, Spent] | EngineError":
@@ -235,7 +239,7 @@ class Encodings:
         if want is Want.NOTHING:
             answer = Answer(found.recording)
         else:
-            answer = await job.encoder.encode(found, with_codes=want is Want.X_VECTOR_AND_CODES)
+            answer = await job.encoder.encode(found, job.line, with_codes=want is Want.X_VECTOR_AND_CODES)
             self._known.put(_key(job.encoder, job.upload), answer)
         return answer, Spent(taken_s - job.begun_s, decoded_s - taken_s, time.monotonic() - decoded_s)
 

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
@@ -10,11 +12,46 @@ from sonorant.engine.encoder import process
 from sonorant.engine.encoder.asked import Asked, Died, fault
 from sonorant.engine.encoder.wire import MAX_CODES_BYTES, Answer, Decoded, encoded, encoding
 from sonorant.engine.errors import EngineError
+from sonorant.engine.fair_queue import FairQueue
 
 log = logging.getLogger(__name__)
 
 RESTART_S = 1.0  # between attempts to replace a process
 TRIES = 2  # for each recording: something else may have killed the process
+
+
+class Turns:
+    """Gives the turn to one at a time. After a caller it is another's turn, if one waits."""
+
+    def __init__(self) -> None:
+        self._waiting = FairQueue[asyncio.Future[None]]()
+        self._latest: str | None = None  # who has the turn, or had it last
+        self._is_taken = False
+
+    @asynccontextmanager
+    async def turn(self, caller: str) -> AsyncIterator[None]:
+        if self._is_taken:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.push(turn, caller)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():  # it was given the turn before it could leave
+                    self._pass_on()
+                raise
+        self._is_taken, self._latest = True, caller
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        self._is_taken = False
+        while self._waiting and not self._is_taken:
+            turn = self._waiting.popleft(lambda caller: caller == self._latest)
+            if not turn.cancelled():
+                turn.set_result(None)
+                self._is_taken = True
 
 
 class KeptUpEncoder:
@@ -25,7 +62,7 @@ class KeptUpEncoder:
         self._asked: Asked | None = None
         self._is_up = asyncio.Event()
         self._is_down = asyncio.Event()  # the process is of no use any more
-        self._turn = asyncio.Lock()
+        self._turns = Turns()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -42,10 +79,10 @@ class KeptUpEncoder:
         await self._bring_up()
         self._task = asyncio.create_task(self._keep_up(), name="encoder")
 
-    async def encode(self, decoded: Decoded, *, with_codes: bool) -> Answer:
-        """Encode a recording when it is its turn. Raises EncodingFailed, which concerns this recording alone."""
+    async def encode(self, decoded: Decoded, caller: str, *, with_codes: bool) -> Answer:
+        """Encode a recording in turns of callers. Raises EncodingFailed, which concerns this recording alone."""
         timeout_s = self._config.encoder.encode_timeout_s
-        async with self._turn:
+        async with self._turns.turn(caller):
             for tries_left in reversed(range(TRIES)):
                 await self._is_up.wait()
                 assert self._asked is not None

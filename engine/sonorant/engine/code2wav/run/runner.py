@@ -41,12 +41,12 @@ PCM_SCALE = 32767.0
 # published size).
 MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
 
-# Frames of a row that one call of `remember` should take on the CPU. It costs as much as decoding one or two frames, and
-# each further frame adds little.
+# Frames of a row that one call of `remember` should take on the CPU. It costs as much as decoding one or two frames,
+# and each further frame adds little.
 REMEMBERED_FRAMES = 128
 
-# On CUDA, most unheard frames go through the layers up to the transformer only, in passes of these shapes. The others are
-# decoded like frames that are heard, with the same graphs.
+# On CUDA, most unheard frames go through the layers up to the transformer only, in passes of these shapes. The others
+# are decoded like frames that are heard, with the same graphs.
 ATTENDED_ROWS = {16: (1, 4, 32), 128: (1, 4)}  # by frames of a row
 
 # Urgent chunks in one pass; more at once are rare, and take a second pass.
@@ -68,6 +68,8 @@ class Decoder(Protocol):
 
     def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor: ...
 
+
+class DecoderOnGpu(Decoder, Protocol):
     def attend(self, codes: Tensor, state: CodecState, slots: Tensor) -> None: ...
 
 
@@ -86,21 +88,21 @@ class Code2WavRunner:
         decoder = _load(checkpoint, config, self._device, dtype)
         self._num_codebooks = checkpoint.codec.decoder.num_quantizers
         with torch.inference_mode():
-            is_fused = dtype == torch.float16 and self._device.type == "cuda"
-            is_small = self._device.type == "cpu" and dtype == torch.float32 and fits(decoder)
-            plain = _compiled(decoder) if is_small else decoder
-            self._decoder: Decoder = _fused(decoder) if is_fused else plain
+            is_on_gpu = self._device.type == "cuda"
+            on_gpu: DecoderOnGpu = _fused(decoder) if is_on_gpu and dtype == torch.float16 else decoder
+            on_cpu = _compiled(decoder) if not is_on_gpu and dtype == torch.float32 and fits(decoder) else decoder
+            self._decoder: Decoder = on_gpu if is_on_gpu else on_cpu
             self._state = self._decoder.new_state(config.num_codec_states)
-            if self._device.type == "cuda":
+            if is_on_gpu:
                 self._main, self._urgent = self._lanes(config)
-                self._attending = self._attended_passes(config)
+                self._attending = self._attended_passes(on_gpu, config)
                 self.context = DecoderContext(
                     decoder.receptive_frames, self.pass_sizes[-1], tuple(self._attending), decoder.convolved_frames
                 )
             else:
                 self._main = self._urgent = Lane(self._network(), {})
                 self.context = DecoderContext(decoder.receptive_frames, REMEMBERED_FRAMES)
-        self._remembering = plain if self._device.type == "cpu" else None
+        self._remembering = None if is_on_gpu else on_cpu
         self._warm_up(config.code2wav.chunk_ramp)
 
     @property
@@ -184,23 +186,21 @@ class Code2WavRunner:
             samples = self._decoder.step(codes, self._state, columns[0]).float()
         return samples if self._pcm_dtype.is_floating_point else samples.mul_(PCM_SCALE).round_().to(self._pcm_dtype)
 
-    def _attend(self, num_frames: int, columns: Tensor) -> Tensor:
-        """Run one pass of `remember`, with columns as in `_step`."""
-        with _float32_products(self._matmul):
-            self._decoder.attend(columns[1:].T.reshape(-1, num_frames, self._num_codebooks), self._state, columns[0])
-        return columns[0]
+    def _attended_passes(self, decoder: DecoderOnGpu, config: EngineConfig) -> dict[int, Buckets]:
+        """The passes of `remember` by the number of frames of a row, with columns as in `_step`."""
 
-    def _attended_passes(self, config: EngineConfig) -> dict[int, Buckets]:
-        """By the number of frames of a row."""
-        padding = config.num_codec_states - 1
+        def attend(num_frames: int, columns: Tensor) -> Tensor:
+            with _float32_products(self._matmul):
+                decoder.attend(columns[1:].T.reshape(-1, num_frames, self._num_codebooks), self._state, columns[0])
+            return columns[0]
+
         passes = {}
         pool = torch.cuda.graph_pool_handle()
         for num_frames, sizes in ATTENDED_ROWS.items():
-            column = [padding, *[0] * (num_frames * self._num_codebooks)]
-            buckets = Buckets(partial(self._attend, num_frames), column, sizes, self.passes)
-            passes[num_frames] = buckets
-            for size in reversed(sizes if not config.enforce_eager else ()):
-                buckets.capture(size, self._device, pool)
+            column = [config.num_codec_states - 1, *[0] * (num_frames * self._num_codebooks)]  # of no stream
+            passes[num_frames] = Buckets(partial(attend, num_frames), column, sizes, self.passes)
+            for size in reversed(() if config.enforce_eager else sizes):
+                passes[num_frames].capture(size, self._device, pool)
         return passes
 
     def _network(self) -> Network:
@@ -284,7 +284,7 @@ def _compiled(decoder: Code2Wav) -> "Code2Wav | CompiledCode2Wav":
     return decoder if functions is None else CompiledCode2Wav(functions, decoder)
 
 
-def _fused(decoder: Code2Wav) -> Decoder:
+def _fused(decoder: Code2Wav) -> DecoderOnGpu:
     from sonorant.engine.model.codec.code2wav_fused import (
         FusedCode2Wav,  # here, because Triton comes with CUDA builds of torch only
     )

@@ -12,8 +12,8 @@ zero padding), feeding frames one by one or all at once is the same computation.
 
 For frames that nobody hears, `remember` updates the state without making samples. After the transformer, each layer
 then computes only the last few positions, those from which the states of later layers follow; `reach` says how many.
-`attend` leaves these layers to frames that are decoded next. Counted over all layers, this gives the number of frames on which the state depends: `receptive_frames`, 580 in the
-published size.
+`attend` leaves these layers to the frames after it. Counted over all layers, this gives the number of frames on which
+the state depends: `receptive_frames`, 580 in the published size.
 """
 
 from collections.abc import Callable

@@ -106,8 +106,8 @@ class _ConvNeXt:
 
 
 class FusedCode2Wav:
-    """Built from a prepared `Code2Wav`, with the same methods `new_state`, `step` and `attend`. Latent and codebook dimensions
-    must be multiples of 16."""
+    """Built from a prepared `Code2Wav`, with the same methods `new_state`, `step` and `attend`. Latent and codebook
+    dimensions must be multiples of 16."""
 
     def __init__(self, plain: Code2Wav) -> None:
         self.config = plain.config
