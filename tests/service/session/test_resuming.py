@@ -157,6 +157,19 @@ async def test_silence_that_was_not_sent_counts_for_nothing(silent_ms: int, rate
             assert audio(await heard(server, speak, [limit])) == audio(whole), limit
 
 
+async def test_a_volume_of_the_text_is_kept() -> None:
+    speak = config(text_format=synthesis_pb2.TEXT_FORMAT_SSML)
+    text = 'One <prosody volume="-6dB">two.</prosody> Three'
+
+    def written(journal: Journal) -> Script:
+        return [journal.text("", text), journal.end("")]
+
+    async with served(FakeEngine()) as server:
+        whole = await heard(server, speak, write=written)
+        for limit in range(1, len(whole)):
+            assert audio(await heard(server, speak, [limit], written)) == audio(whole), limit
+
+
 async def test_markup_that_is_half_open_goes_on_where_it_was() -> None:
     """The text comes in again as it was written, so its marks mean the same wherever the audio broke off."""
     text = "# Hi\n**All of** [you](https://a.b), `see *this`:\n```\ncode\n```\n| a | b |\n|--|--|\n| 1 | 2 |\n*Bye*"

@@ -4,14 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from sonorant.service.access.api_keys import ApiKeys, ApiKeysError
+from sonorant.service.audio.gain import amplify
 from sonorant.tts.v1 import explain_pb2, speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
-from tests.service.harness import Transcript, config, end, failure, read_all, read_until, say, served
+from tests.service.harness import Transcript, config, end, failure, read_all, read_until, say, served, speak
 from tests.service.keys import ADA, bearer, table
 
 SEEDED = {"sampling": {"seed": 7}}
@@ -71,11 +73,11 @@ async def test_revisions_count_in_the_text_as_sent() -> None:
 
 async def test_ssml_pauses_and_tells_what_it_leaves_out() -> None:
     async with served(FakeEngine()) as server:
-        text = '<speak>One<break time="250ms"/><prosody pitch="high">two</prosody></speak>'
+        text = '<speak>One<break time="250ms"/><prosody pitch="high" range="low">two</prosody></speak>'
         clip = await server.stub.Synthesize(SynthesizeRequest(text=text, config={**SEEDED, "text_format": SSML}))
         assert clip.audio == spoken("One ", 7) + bytes(2 * 24 * 250) + spoken("two", 7)
         assert [(warning.code, warning.message) for warning in clip.warnings] == [
-            ("MARKUP_IGNORED", "without effect: prosody")
+            ("MARKUP_IGNORED", "without effect: prosody pitch, prosody range")
         ]
         nothing = await server.stub.Synthesize(
             SynthesizeRequest(text="<break/><p></p>", config={**SEEDED, "text_format": SSML})
@@ -87,6 +89,45 @@ async def test_ssml_pauses_and_tells_what_it_leaves_out() -> None:
         )
         assert (code, details["ErrorInfo"].reason) == (grpc.StatusCode.INVALID_ARGUMENT, "SSML_INVALID")
         assert "'<1>' begins no tag of SSML" in message
+
+
+LOUDER = 'One <prosody volume="-6dB">two <prosody volume="+2dB">three</prosody></prosody> four.'
+LOUDNESS = [("One ", 0), ("two ", -6), ("three ", -4), ("four.", 0)]
+
+
+def at_volumes(base_db: float) -> bytes:
+    parts = [(np.frombuffer(spoken(text, 7), np.int16), gain_db) for text, gain_db in LOUDNESS]
+    return b"".join(amplify(part, base_db + gain_db).tobytes() for part, gain_db in parts)
+
+
+@pytest.mark.parametrize("mode", [speak_pb2.COMMIT_MODE_TOKEN, speak_pb2.COMMIT_MODE_SENTENCE])
+async def test_ssml_speaks_louder_and_quieter_however_it_is_cut(mode: speak_pb2.CommitMode) -> None:
+    async with served(FakeEngine()) as server:
+        for base_db in (0.0, 3.0):
+            wanted = config(sampling={"seed": 7}, text_format=SSML, volume_gain_db=base_db)
+            wanted.text_policy.mode = mode
+            for size in (1, 7, len(LOUDER)):
+                cut = [say(LOUDER[at : at + size]) for at in range(0, len(LOUDER), size)]
+                transcript = await speak(server.stub, [wanted, *cut, end()])
+                assert transcript.pcm["u1"] == at_volumes(base_db), (size, base_db)
+
+
+async def test_a_revision_may_change_the_volume() -> None:
+    engine = FakeEngine(max_streams=1)
+    async with served(engine) as server:
+        engine.hold()
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling={"seed": 7}, text_format=SSML)))
+        await call.write(say('<prosody volume="loud">One two'))
+        at = len('<prosody volume="loud">One ')
+        await call.write(speak_pb2.SpeakRequest(revise={"from_char": at, "text": "</prosody>four."}))
+        await read_until(call, transcript, "revised")
+        engine.release()
+        await call.write(end())
+        await call.done_writing()
+        await read_all(call, transcript)
+        loud = amplify(np.frombuffer(spoken("One ", 7), np.int16), 6).tobytes()
+        assert transcript.pcm["u1"] == loud + spoken("four.", 7)
 
 
 @pytest.mark.parametrize(("fields", "field"), [

@@ -4,8 +4,9 @@ import ast
 import random
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from hypothesis import example, given
@@ -15,10 +16,12 @@ from markdown_it import MarkdownIt
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.formats import TextFormat, WrittenAs
 from sonorant.service.text.markdown import Part
-from sonorant.service.text.reading import Reading
+from sonorant.service.text.markup import NEUTRAL
+from sonorant.service.text.reading import Reading, ToSay
 from sonorant.service.text.ssml import MAX_DEPTH
 from tests.written_texts import lines
 
+Said: TypeAlias = str | int | float
 DOC = Path(__file__).parents[3].joinpath("docs/text.md").read_text(encoding="utf-8")
 MARKDOWN = WrittenAs(TextFormat.MARKDOWN)
 WITHOUT = WrittenAs(TextFormat.MARKDOWN, frozenset(Part))
@@ -30,7 +33,8 @@ MARKS = [
 TAGS = [
     "<p>", "</p>", "<s>", "</s>", "<break/>", '<break time="1s"/>', '<sub alias="x y">', "</sub>",
     "<speak>", "</speak>", '<say-as interpret-as="telephone">', "</say-as>", "<x:y a='b'/>", "&amp;", "&", "<!-- - -->",
-    "<![CDATA[a]]>", *"ab1 .\n",
+    "<![CDATA[a]]>", '<prosody volume="loud">', '<prosody volume="-3dB" rate="x">', "</prosody>",
+    '<phoneme ph="haʊs">', "</phoneme>", *"ab1 .\n",
 ]  # fmt: skip
 ANSWER = """## What you need
 
@@ -60,20 +64,23 @@ fix each conflict. run git add. It's 2 * 3 = 6 times faster — really!
 Measured on one machine."""
 
 
-def read(written_as: WrittenAs, text: str, cuts: Iterable[int] = ()) -> tuple[list[str | int], Reading]:
-    reading, said, begin = written_as.reading(), list[str | int](), 0
+def read(written_as: WrittenAs, text: str, cuts: Iterable[int] = ()) -> tuple[list[Said], Reading]:
+    reading, parts, begin = written_as.reading(), list[ToSay](), 0
     for end in (*cuts, len(text)):
-        said += _joined(reading.push(text[begin:end]))
+        parts += reading.push(text[begin:end])
         begin = end
-    return _merged([*said, *_joined(reading.settle())]), reading
+    return _merged([*parts, *reading.settle()]), reading
 
 
-def _joined(parts: Sequence[tuple[str, int]]) -> list[str | int]:
-    return [each for part in parts for each in part if each]
-
-
-def _merged(said: Iterable[str | int]) -> list[str | int]:
-    merged: list[str | int] = []
+def _merged(parts: Iterable[ToSay]) -> list[Said]:
+    """Strings are said; an int is a pause in ms, a float a gain in dB from there on."""
+    said, manner = list[Said](), NEUTRAL
+    for part in parts:
+        if part.text and part.manner != manner:
+            said.append(part.manner.gain_db)
+            manner = part.manner
+        said += [each for each in (part.text, part.pause_ms) if each]
+    merged: list[Said] = []
     for each in said:
         if isinstance(each, str) and merged and isinstance(merged[-1], str):
             merged[-1] += each
@@ -186,8 +193,7 @@ def test_places_in_what_is_said_otherwise() -> None:
 ])  # fmt: skip
 def test_a_pause_in_the_text_loses_nothing(first: str, rest: str, said: list[str]) -> None:
     reading = MARKDOWN.reading()
-    parts = _joined(reading.push(first)) + _joined(reading.settle())
-    parts += _joined(reading.push(rest)) + _joined(reading.settle())
+    parts = reading.push(first) + reading.settle() + reading.push(rest) + reading.settle()
     assert _merged(parts) == said
     again = reading.again(first + rest)
     assert again.said(first + rest) == reading.said(first + rest)
@@ -217,7 +223,7 @@ def test_attacks_on_markdown_take_time_in_proportion(text: str) -> None:
 def test_ssml_that_is_none_is_refused_or_ends_unsaid(text: str) -> None:
     reading = SSML.reading()
     try:
-        said = _joined(reading.push(f"so {text}")) + _joined(reading.settle())
+        said = reading.push(f"so {text}") + reading.settle()
     except InvalidField as error:
         assert error.reason == "SSML_INVALID"
         return

@@ -15,7 +15,7 @@ class CodesWriter:
         self._begun = False
         self._kind = Kind.SEGMENT  # of the next frame
 
-    def begin(self, *, carries_on: bool = False) -> list[Piece]:
+    def begin(self, gain_db: float = 0.0, *, carries_on: bool = False) -> list[Piece]:
         self._kind = Kind.FRAMES if carries_on else Kind.SEGMENT
         if self._begun:
             return []

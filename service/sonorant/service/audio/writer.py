@@ -18,7 +18,7 @@ import soundfile
 
 from sonorant.engine import Int16Array
 from sonorant.service.audio import g711
-from sonorant.service.audio.gain import amplify
+from sonorant.service.audio.gain import GAINS_DB, amplify
 from sonorant.service.audio.ogg import OggOpusWriter
 from sonorant.service.audio.opus import OpusEncoder
 from sonorant.service.audio.pcm import EMPTY, Samples
@@ -86,10 +86,12 @@ class AudioWriter:
         resampled = spec.sample_rate_hz != spec.native_rate_hz
         self._resampler = Resampler(spec.native_rate_hz, spec.sample_rate_hz) if resampled else None
         self._frames = _frames(spec, serial)
+        self._gain_db = spec.gain_db  # of the segment
         self._begun = False
 
-    def begin(self, *, carries_on: bool = False) -> list[Piece]:
+    def begin(self, gain_db: float = 0.0, *, carries_on: bool = False) -> list[Piece]:
         """Return what comes before any audio, only once: a header, if the encoding has one."""
+        self._gain_db = min(max(self._spec.gain_db + gain_db, GAINS_DB[0]), GAINS_DB[1])
         if self._begun:
             return []
         self._begun = True
@@ -127,8 +129,8 @@ class AudioWriter:
         return self._louder_at_rate(self._stretcher.push(samples) if self._stretcher else samples)
 
     def _louder_at_rate(self, samples: Samples) -> Samples:
-        if self._spec.gain_db:
-            samples = amplify(samples, self._spec.gain_db)
+        if self._gain_db:
+            samples = amplify(samples, self._gain_db)
         return self._resampler.push(samples) if self._resampler else samples
 
 

@@ -1,9 +1,20 @@
 """What the readers of markup have in common: text comes in pieces, and what no later text can change goes on. Pure."""
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import regex
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a stretch of text is to be spoken, beside what is asked of all of it."""
+
+    gain_db: float = 0.0
+    instructions: str = ""
+
+
+NEUTRAL = Manner()
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +24,7 @@ class Said:
     num_written: int
     text: str = ""
     pause_ms: int = 0  # silence after it
+    manner: Manner = NEUTRAL
 
 
 class NeedsMore(Exception):
@@ -62,6 +74,7 @@ class Markup(ABC):
 
     def __init__(self) -> None:
         self.held = ""  # text of which it is not known yet what is said
+        self.manner = NEUTRAL  # of what is read next
         self.ignored: dict[str, None] = {}  # names of what was read and has no effect, in order
 
     def push(self, text: str, *, is_last: bool = False) -> list[Said]:
@@ -76,7 +89,7 @@ class Markup(ABC):
             except NeedsMore:
                 break
             position += step.num_written
-            said.append(step)
+            said.append(step if self.manner is NEUTRAL else replace(step, manner=self.manner))
         self.held = text[position:]
         return said
 

@@ -2,10 +2,20 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from sonorant.service.text.markup import Markup
+from sonorant.service.text.markup import NEUTRAL, Manner, Markup
 
 MAX_IGNORED_CHARS = 64  # of one name
+
+
+@dataclass(frozen=True, slots=True)
+class ToSay:
+    """A stretch of what is said."""
+
+    text: str
+    pause_ms: int = 0  # silence after it
+    manner: Manner = NEUTRAL
 
 
 class Reading:
@@ -36,11 +46,11 @@ class Reading:
         held = self._markup.held[:MAX_IGNORED_CHARS]
         return [*self._markup.ignored, *([held] if any(map(str.isalnum, held)) else [])]
 
-    def push(self, text: str) -> list[tuple[str, int]]:
-        """Add text. Return what is said, and the silence in ms after each part. Raises InvalidField."""
-        return [(text, 0)] if self._markup is None else self._read(text)
+    def push(self, text: str) -> list[ToSay]:
+        """Add text. Return what is said. Raises InvalidField."""
+        return [ToSay(text)] if self._markup is None else self._read(text)
 
-    def settle(self) -> list[tuple[str, int]]:
+    def settle(self) -> list[ToSay]:
         """Return what is said for the held text if nothing follows soon."""
         if self._markup is None or not self._markup.held:
             return []
@@ -84,21 +94,24 @@ class Reading:
         num_said = (self._num_said if is_last else self._begins_said[index + 1]) - self._begins_said[index]
         return said - self._begins_said[index] if num_said == self._lengths[index] else 0
 
-    def _read(self, text: str, *, is_last: bool = False) -> list[tuple[str, int]]:
+    def _read(self, text: str, *, is_last: bool = False) -> list[ToSay]:
         assert self._markup is not None
-        parts: list[tuple[str, int]] = []
-        joined = ""
+        parts: list[ToSay] = []
+        joined, manner = "", NEUTRAL
         for said in self._markup.push(text, is_last=is_last):
             if said.text:
+                if joined and said.manner != manner:
+                    parts.append(ToSay(joined, manner=manner))
+                    joined = ""
                 self._add(said.text, said.num_written)
                 self._said.append(said.text)
-                joined += said.text
+                joined, manner = joined + said.text, said.manner
             self._num_written += said.num_written
             if said.pause_ms:
-                parts.append((joined, said.pause_ms))
+                parts.append(ToSay(joined, said.pause_ms, manner))
                 joined = ""
         if joined:
-            parts.append((joined, 0))
+            parts.append(ToSay(joined, manner=manner))
         return parts
 
     def _add(self, text: str, num_written: int) -> None:

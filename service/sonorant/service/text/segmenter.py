@@ -2,7 +2,8 @@
 
 Committed text is divided into segments. Each segment has its own engine stream and is spoken to its end before the next
 one begins. A flush needs this: the model speaks the last words only once it knows that they are the last. A flush ends
-a segment; so does a pause after a finished sentence, and in SENTENCE mode each sentence. A long text has several, too.
+a segment; so do a pause after a finished sentence, another manner, and in SENTENCE mode each sentence. A long text
+has several, too.
 """
 
 from collections.abc import Iterable
@@ -14,8 +15,9 @@ from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import check_characters, check_length, is_wide
 from sonorant.service.text.cutting import Cutter, ends_paragraph
 from sonorant.service.text.formats import PLAIN, WrittenAs
+from sonorant.service.text.markup import NEUTRAL, Manner
 from sonorant.service.text.pronunciations import Lexicon, Respeller
-from sonorant.service.text.reading import Reading
+from sonorant.service.text.reading import Reading, ToSay
 from sonorant.service.text.sentences import Sentences, ends_sentence
 
 MAX_PAUSE_MS = 5000
@@ -48,6 +50,7 @@ class Text:
 
     written: str
     spoken: str
+    manner: Manner = NEUTRAL  # of the segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,8 @@ class Segmenter:
         self._uncommitted = ""
         self._begun = False  # whether something was committed
         self._tail = ""  # the end of the segment's text so far
+        self._manner = NEUTRAL  # of the segment
+        self._is_blank = True  # whether only whitespace of the segment is committed
 
     def spoken_of(self, offset: int) -> int:
         """Map an offset in the committed text to one in the spoken text."""
@@ -109,9 +114,10 @@ class Segmenter:
         check_length(from_char + len(text), self._max_chars, "revise.text")
         check_characters(text, "revise.text")
 
-    def restart(self, num_said: int, num_chars: int, reading: Reading) -> None:
-        """Go back to the first `num_said` of the text, which must be the beginning of a segment. What follows of the
-        caller's first `num_chars` is pushed by `push_said`; `reading` has read them."""
+    def restart(self, num_said: int, num_chars: int, reading: Reading, manner: Manner) -> None:
+        """Go back to the first `num_said` of the text, which must be the beginning of a segment, in its `manner`. What
+        follows of the caller's first `num_chars` is pushed by `push_said`; `reading` has read them."""
+        self._manner = manner
         self.num_chars = num_chars
         self.num_said = num_said
         self.reading = reading
@@ -119,6 +125,7 @@ class Segmenter:
         self._sentences = Sentences(self._policy.language)
         self._cutter.restart()
         self._uncommitted = self._tail = ""
+        self._is_blank = True
 
     def push(self, text: str) -> list[Event]:
         """Add text that was checked. Raises InvalidField for markup that cannot be read."""
@@ -186,13 +193,20 @@ class Segmenter:
         self._uncommitted = word
         return (self._text(held) if held else []) + self._end_segment(EndSegment())
 
-    def _read(self, parts: Iterable[tuple[str, int]]) -> list[Event]:
-        """Add text as it was read, with the silence in ms after each part."""
+    def _read(self, parts: Iterable[ToSay]) -> list[Event]:
+        """Add text as it was read."""
         events: list[Event] = []
-        for text, pause_ms in parts:
+        for part in parts:
+            text = part.text
+            if part.manner != self._manner and (words := text.lstrip()):
+                # Blanks belong to what is before them, so that it does not matter whether they come with the words.
+                events += self.push_said(text[: len(text) - len(words)]) + self._rest()
+                if not self._is_blank:
+                    events += self._end_segment(EndSegment())
+                self._manner, text = part.manner, words
             events += self.push_said(text)
-            if pause_ms:
-                events += self._rest() + self._end_segment(EndSegment(pause_ms=pause_ms))
+            if part.pause_ms:
+                events += self._rest() + self._end_segment(EndSegment(pause_ms=part.pause_ms))
         return events
 
     @property
@@ -226,8 +240,12 @@ class Segmenter:
         events: list[Event] = []
         for piece, is_paragraph in zip(whole, self._cutter.paragraphs, strict=True):
             end = EndSegment(pause_ms=PARAGRAPH_PAUSE_MS if is_paragraph else 0)
-            events += [Text(piece, self._respeller.push(piece)), *self._end_of_segment(end)]
-        return [*events, Text(rest, self._respeller.push(rest))]
+            events += [self._said(piece), *self._end_of_segment(end)]
+        return [*events, self._said(rest)]
+
+    def _said(self, text: str) -> Text:
+        self._is_blank = self._is_blank and not text.strip()
+        return Text(text, self._respeller.push(text), self._manner)
 
     def _end_segment(self, end: EndSegment) -> list[Event]:
         self._tail = self._uncommitted[-_TAIL_CHARS:]
@@ -236,7 +254,8 @@ class Segmenter:
 
     def _end_of_segment(self, end: EndSegment) -> list[Event]:
         tail = self._respeller.flush()
-        return [Text("", tail), end] if tail else [end]
+        self._is_blank = True
+        return [Text("", tail, self._manner), end] if tail else [end]
 
 
 def _is_whole(text: str) -> bool:

@@ -10,7 +10,8 @@ import unicodedata
 import regex
 
 from sonorant.service.errors import InvalidField
-from sonorant.service.text.markup import Markup, Place, Said
+from sonorant.service.text.markup import Manner, Markup, Place, Said
+from sonorant.service.text.phones import respelled
 from sonorant.service.text.sentences import ends_sentence
 
 MAX_DEPTH = 32
@@ -30,6 +31,9 @@ _CDATA = regex.compile(r"<!\[CDATA\[(?P<text>[^\]]{0,4096})\]\]>")
 _TIME = regex.compile(r"(?P<number>\d{1,6}(?:\.\d{0,6})?|\.\d{1,6})\s*(?P<unit>ms|s)")
 _SPELLED = {"characters": "characters", "spell-out": "characters", "verbatim": "characters", "digits": "digits",
             "telephone": "telephone"}  # fmt: skip
+_VOLUMES_DB = {"silent": -96.0, "x-soft": -12.0, "soft": -6.0, "medium": 0.0, "default": 0.0, "loud": 6.0,
+               "x-loud": 12.0}  # fmt: skip
+_DECIBELS = regex.compile(r"[+-]?\d{1,3}(?:\.\d{0,3})?dB", regex.IGNORECASE)
 _PLAIN = frozenset(("speak", "p", "s"))
 _HIDDEN = "hidden"  # how the text inside of `sub` is read
 
@@ -37,7 +41,8 @@ _HIDDEN = "hidden"  # how the text inside of `sub` is read
 class Ssml(Markup):
     def __init__(self) -> None:
         super().__init__()
-        self._open: list[tuple[str, str]] = []  # elements, and how their text is read: "" = as it is
+        # Elements, how their text is read ("" = as it is), and the manner around them.
+        self._open: list[tuple[str, str, Manner]] = []
         self._said = ""  # the last of what was said
         self._is_silent = True  # whether nothing was said since the last pause
         self._spelled = ""  # between the last spelled character and the next
@@ -114,25 +119,41 @@ class Ssml(Markup):
             mode, self._spelled = mode or _SPELLED.get(asked, ""), ""
             if asked not in _SPELLED:
                 self.ignored[f"say-as {asked}".strip()] = None
-        elif name not in _PLAIN:
+        elif name == "phoneme" and (spoken := respelled(values.get("alphabet", "ipa"), values.get("ph", ""))):
+            said = said if is_hidden else Said(num_written, spoken)
+            mode = _HIDDEN
+        elif name not in _PLAIN and name != "prosody":
             self.ignored[name] = None
         if not tag["empty"] and name != "break":
             if len(self._open) >= MAX_DEPTH:
                 raise InvalidField("text", f"more than {MAX_DEPTH} elements of SSML within each other", "SSML_INVALID")
-            self._open.append((name, mode))
+            self._open.append((name, mode, self.manner))
+            if name == "prosody":
+                self.manner = self._in_prosody(values)
         return said
 
     def _close(self, tag: "regex.Match[str]") -> Said:
         name, num_written = tag["name"].rpartition(":")[2].lower(), len(tag[0])
-        if name not in (each for each, _ in self._open):
+        if name not in (each for each, _, _ in self._open):
             return Said(num_written)
-        while self._open.pop()[0] != name:
-            pass
+        closed = ""
+        while closed != name:
+            closed, _, self.manner = self._open.pop()
         if name not in ("p", "s"):
             return Said(num_written)
         said = self._said.rstrip()
         mark = "" if not said or ends_sentence(said) else "."
         return Said(num_written, f"{mark} ", PARAGRAPH_MS if name == "p" else 0)
+
+    def _in_prosody(self, values: dict[str, str]) -> Manner:
+        self.ignored.update((f"prosody {key}", None) for key in values if key != "volume")
+        if (volume := values.get("volume", "").strip()) in _VOLUMES_DB:
+            return Manner(_VOLUMES_DB[volume])
+        if _DECIBELS.fullmatch(volume):
+            return Manner(self.manner.gain_db + float(volume[:-2]))
+        if volume:
+            self.ignored["prosody volume"] = None
+        return self.manner
 
     def _break_ms(self, values: dict[str, str]) -> int:
         if (time := _TIME.fullmatch(values.get("time", ""))) is not None:

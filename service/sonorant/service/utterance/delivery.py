@@ -204,7 +204,7 @@ class Delivery:
     def _begin_writing(self, segment: Segment) -> None:
         if segment.speakable and not self._begun:
             self._begun = True
-            self._encoded(self._writer.begin(carries_on=segment.carried is not None))
+            self._encoded(self._writer.begin(segment.manner.gain_db, carries_on=segment.carried is not None))
 
     async def _write_silence(self, known: Int16Array) -> None:
         """Encode silence in place of frames that the listener has, to be dropped: in pieces, as it may be many minutes.

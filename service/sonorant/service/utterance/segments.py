@@ -12,6 +12,7 @@ from sonorant.service.admission.reservations import Reservation
 from sonorant.service.errors import LimitReached
 from sonorant.service.pacing.credit import Credit
 from sonorant.service.text.checks import is_speakable
+from sonorant.service.text.markup import NEUTRAL, Manner
 from sonorant.service.text.segmenter import EndSegment, Event, Text
 from sonorant.service.utterance.phrases import CallerPhrases, PhraseStream, SpokenPhrase, is_greedy
 from sonorant.service.utterance.state import UtteranceState
@@ -36,6 +37,7 @@ class Segment:
     number: int = 0  # within the utterance
     start_char: int = 0  # offset in the utterance's text
     carries_on: bool = False  # whether it continues in the voice state of the one before, if that can be `carried`
+    manner: Manner = NEUTRAL
     num_chars: int = 0  # of the committed text, as it was written
     spoken: list[str | None] = field(default_factory=list)  # the text as spoken; None: the tail was released there
     speakable: bool = False
@@ -163,8 +165,9 @@ class Segments:
         """Apply an event of the segmenter. Raises InvalidSynthesis."""
         segment = self.last
         match event:
-            case Text(written=written, spoken=spoken):
+            case Text(written=written, spoken=spoken, manner=manner):
                 segment.num_chars += len(written)
+                segment.manner = manner
                 if spoken:
                     segment.push(spoken)
             case EndSegment(last=last, carries_on=carries_on):
@@ -243,7 +246,9 @@ class Segments:
         if spec.max_frames_given:  # for the utterance, not for each of its segments
             left = params.sampling.max_frames - self._state.num_frames + num_counted
             sampling = replace(sampling, max_frames=left)
-        return params if sampling is params.sampling else replace(params, sampling=sampling)
+        instruct = f"{params.instruct} {segment.manner.instructions}".strip()
+        is_same = sampling is params.sampling and instruct == params.instruct
+        return params if is_same else replace(params, sampling=sampling, instruct=instruct)
 
     def cancel(self) -> None:
         """Stop the engine's work at once, and give the place in the engine back."""

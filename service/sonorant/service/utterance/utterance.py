@@ -142,7 +142,7 @@ class Utterance:
         said = reading.said(before)
         segment = self._segments.at(len(said))
         first = next(slices(text))
-        self._segmenter.restart(segment.start_char, len(before), reading)
+        self._segmenter.restart(segment.start_char, len(before), reading, segment.manner)
         events = self._again(segment, said[segment.start_char :]) + self._segmenter.push(first)
         num_dropped = self._delivery.revise(segment, _spoken(events))
         self._longer_chars -= sum(each.num_longer for each in self._segments if each.number >= segment.number)
