@@ -90,6 +90,9 @@ def _add_voice(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="what of markdown is not said: code blocks, tables, addresses; may be repeated",
     )
+    voice.add_argument(
+        "--directions", action="store_true", help='follow directions in the text: "[whispering]", "[pause 500ms]"'
+    )
     voice.add_argument("--instructions", default="", metavar="TEXT", help="how to speak, in plain words")
 
 
@@ -132,6 +135,7 @@ def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
         non_streaming_mode=args.non_streaming_mode,
         text_format=args.text_format,
         leave_out=args.leave_out,
+        directions=args.directions,
         **{name: value for name, value in values.items() if value is not None},
     )
 

@@ -50,14 +50,16 @@ def synthesis_config(
     non_streaming_mode: bool | None = None,
     text_format: str = "",
     leave_out: Iterable[str] = (),
+    directions: bool = False,
     **sampling: Any,
 ) -> SynthesisConfig:
     """Make a SynthesisConfig from its common fields and those of its `Sampling` (temperature, seed, ...).
 
     `text_format`: "plain", "markdown" or "ssml". `leave_out`: what of markdown is not said: "code" (blocks), "table",
-    "link" (addresses). `dictionaries`: at most 4 that the server keeps, as "names" or, in one version, "names@3"; the
-    first one that has a phrase counts, and `pronunciations` before all. A field that is left out takes the default of
-    the server or the checkpoint. Raises InvalidRequest for an unknown name. Instead of `voice`, give `design`, a
+    "link" (addresses). `directions`: those of the text in brackets are followed: "[whispering]", "[pause 500ms]".
+    `dictionaries`: at most 4 that the server keeps, as "names" or, in one version, "names@3"; the first one that has a
+    phrase counts, and `pronunciations` before all. A field that is left out takes the default of the server or the
+    checkpoint. Raises InvalidRequest for an unknown name. Instead of `voice`, give `design`, a
     description of the voice; `reference`, a recording of it (with `transcript`, what is said there); or `mix`, made of
     several voices by `voice_mix`.
     """
@@ -74,6 +76,7 @@ def synthesis_config(
         dictionaries=map(_dictionary, dictionaries),
         text_format=_number(TextFormat, "TEXT_FORMAT_", "text_format", text_format),
         leave_out=[_number(MarkdownPart, "MARKDOWN_PART_", "leave_out", part) for part in leave_out],
+        directions=directions,
     )
     if non_streaming_mode is not None:
         config.non_streaming_mode = non_streaming_mode

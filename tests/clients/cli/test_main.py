@@ -89,7 +89,7 @@ async def test_every_setting_reaches_the_server() -> None:
         audio = ["--encoding", "mulaw", "--sample-rate-hz", "8000", "--frame-duration-ms", "20", "--speed", "1.5"]
         audio += ["--volume-gain-db", "-3", "--max-audio-ms", "900", "--bitrate-bps", "9000"]
         voice += ["--pronounce", "SQL=sequel", "--pronounce", "R&D=are and dee"]
-        voice += ["--text-format", "markdown", "--leave-out", "code", "--leave-out", "link"]
+        voice += ["--text-format", "markdown", "--leave-out", "code", "--leave-out", "link", "--directions"]
         when = ["--batch", "--max-wait-ms", "700"]
         await sonorant("say", "x", "--server", target, "--raw", *flags, *voice, *audio, *when)
     synthesis = speech.received[0].config.synthesis
@@ -113,6 +113,7 @@ async def test_every_setting_reaches_the_server() -> None:
     assert (synthesis.voice.voice_id, synthesis.language, synthesis.instructions) == ("anna", "en", "softly")
     assert dict(synthesis.pronunciations) == {"SQL": "sequel", "R&D": "are and dee"}
     assert (synthesis.text_format, list(synthesis.leave_out)) == (TEXT_FORMAT_MARKDOWN, [1, 3])
+    assert synthesis.directions
     assert synthesis.HasField("non_streaming_mode") and not synthesis.non_streaming_mode
     expected_audio = AudioFormat(
         encoding=AUDIO_ENCODING_MULAW, sample_rate_hz=8000, frame_duration_ms=20, bitrate_bps=9000

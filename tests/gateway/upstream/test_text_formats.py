@@ -38,6 +38,8 @@ async def test_requests_say_how_their_text_is_written() -> None:
         assert (await door.speak(WRITTEN))[1] == spoken(WRITTEN, 1), "plain"
         assert (await door.speak(WRITTEN, **MARKDOWN))[1] == spoken(SAID, 1)
         assert (await door.speak(WRITTEN, **MARKDOWN, leave_out=["link"]))[1] == spoken(SHORT, 1)
+        paused = spoken("Hi ", 1) + bytes(4800) + spoken(" so", 1)
+        assert (await door.speak("Hi [pause 100ms] so", directions=True))[1] == paused
         assert (await door.speak('a<break time="100ms"/>b', text_format="ssml"))[1] == (
             spoken("a ", 1) + bytes(4800) + spoken("b", 1)
         )

@@ -130,7 +130,41 @@ async def test_a_revision_may_change_the_volume() -> None:
         assert transcript.pcm["u1"] == loud + spoken("four.", 7)
 
 
+DIRECTED = "[whispering] Come closer. [pause 250ms][loudly]Now! [normal] So."
+
+
+@pytest.mark.parametrize("text_format", [synthesis_pb2.TEXT_FORMAT_PLAIN, MARKDOWN])
+async def test_directions_become_instructions_of_what_follows(text_format: int) -> None:
+    engine = FakeEngine()
+    async with served(engine) as server:
+        wanted = config(sampling={"seed": 7}, text_format=text_format, directions=True, instructions="Calm.")
+        for size in (1, 5, len(DIRECTED)):
+            engine.opened.clear()
+            cut = [say(DIRECTED[at : at + size]) for at in range(0, len(DIRECTED), size)]
+            transcript = await speak(server.stub, [wanted, *cut, end()])
+            assert [each.instruct for each in engine.opened] == ["Calm. whispering", "Calm. loudly", "Calm."]
+            pause = bytes(2 * 24 * 250)
+            heard = [spoken(" Come closer. ", 7), pause, spoken("Now!  ", 7), spoken("So.", 7)]
+            assert transcript.pcm["u1"] == b"".join(heard)
+            replay = next(each.started.replay for each in transcript.responses if each.HasField("started"))
+            assert replay.directions and replay.instructions == "Calm."
+
+
+async def test_directions_that_no_checkpoint_follows_are_left_out_and_told() -> None:
+    engine = FakeEngine(takes_instruct=False)
+    async with served(engine) as server:
+        request = SynthesizeRequest(text=DIRECTED, config={**SEEDED, "directions": True})
+        clip = await server.stub.Synthesize(request)
+        assert clip.audio == spoken(" Come closer. ", 7) + bytes(12_000) + spoken("Now!  So.", 7)
+        assert [(warning.code, warning.message) for warning in clip.warnings] == [
+            ("MARKUP_IGNORED", "without effect: [whispering], [loudly], [normal]")
+        ]
+        plain = await server.stub.Synthesize(SynthesizeRequest(text="[sadly] So.", config=SEEDED))
+        assert plain.audio == spoken("[sadly] So.", 7), "only who asks for it has them read"
+
+
 @pytest.mark.parametrize(("fields", "field"), [
+    ({"text_format": SSML, "directions": True}, "config.directions"),
     ({"text_format": 9}, "config.text_format"),
     ({"leave_out": [1]}, "config.leave_out"),
     ({"text_format": MARKDOWN, "leave_out": [9]}, "config.leave_out"),

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from sonorant.service.errors import InvalidField
+from sonorant.service.text.directions import Directions
 from sonorant.service.text.formats import TextFormat, WrittenAs
 from sonorant.service.text.markdown import Part
 from sonorant.service.text.markup import NEUTRAL
@@ -21,11 +22,13 @@ from sonorant.service.text.reading import Reading, ToSay
 from sonorant.service.text.ssml import MAX_DEPTH
 from tests.written_texts import lines
 
-Said: TypeAlias = str | int | float
+Said: TypeAlias = str | int | float | list[str]
 DOC = Path(__file__).parents[3].joinpath("docs/text.md").read_text(encoding="utf-8")
 MARKDOWN = WrittenAs(TextFormat.MARKDOWN)
 WITHOUT = WrittenAs(TextFormat.MARKDOWN, frozenset(Part))
 SSML = WrittenAs(TextFormat.SSML)
+DIRECTED = WrittenAs(directions=Directions(are_followed=True))
+DIRECTED_MARKDOWN = WrittenAs(TextFormat.MARKDOWN, directions=Directions(are_followed=True))
 MARKS = [
     *"*_~`#>-+|!&<:.1 \n[]()ab", "**", "```", "```py\n", "~~~\n", "\n\n", "](", "https://a.b", "[^1]", "&amp;", "<b>",
     "- ", "| ", "|-|\n", "1. ", "\\", "<!--", "-->", "é", "你",
@@ -73,12 +76,13 @@ def read(written_as: WrittenAs, text: str, cuts: Iterable[int] = ()) -> tuple[li
 
 
 def _merged(parts: Iterable[ToSay]) -> list[Said]:
-    """Strings are said; an int is a pause in ms, a float a gain in dB from there on."""
+    """Strings are said; an int is a pause in ms, a float a gain in dB from there on, and a list has instructions."""
     said, manner = list[Said](), NEUTRAL
     for part in parts:
         if part.text and part.manner != manner:
-            said.append(part.manner.gain_db)
+            is_louder = part.manner.gain_db != manner.gain_db
             manner = part.manner
+            said.append(manner.gain_db if is_louder else [manner.instructions or "normal"])
         said += [each for each in (part.text, part.pause_ms) if each]
     merged: list[Said] = []
     for each in said:
@@ -106,6 +110,19 @@ def test_ssml(row: list[str]) -> None:
     assert read(SSML, written)[0] == said
 
 
+@pytest.mark.parametrize("row", table("In the table, they are lists:"), ids=lambda row: row[0])
+@pytest.mark.parametrize("written_as", [DIRECTED, DIRECTED_MARKDOWN], ids=["plain", "markdown"])
+def test_directions(row: list[str], written_as: WrittenAs) -> None:
+    written, said = (ast.literal_eval(cell[1:-1]) for cell in row[1:])
+    if written_as is DIRECTED or "](" not in written:
+        assert read(written_as, written)[0] == said
+
+
+def test_directions_that_nobody_follows_are_told() -> None:
+    said, reading = read(WrittenAs(directions=Directions(are_followed=False)), "So [softly] on [pause] [softly] we go")
+    assert (said, reading.ignored) == (["So  on ", 400, "  we go"], ["[softly]"])
+
+
 def test_what_is_left_out() -> None:
     assert "".join(map(str, read(WITHOUT, ANSWER)[0])).split() == WITHOUT_PARTS.split()
     assert read(WITHOUT, "See https://a.b/c, or <https://d.e>. So.")[0] == ["See , or . So."]
@@ -125,6 +142,17 @@ def test_words_are_those_of_a_parser_of_whole_texts() -> None:
 @example("|1<1[ p:```-#s!)\n/", random.Random(1), False)
 def test_any_cutting_of_markdown(text: str, chance: random.Random, leaves_out: bool) -> None:
     written_as = WITHOUT if leaves_out else MARKDOWN
+    cuts = sorted(chance.sample(range(len(text)), chance.randint(0, len(text))))
+    assert read(written_as, text, cuts)[0] == read(written_as, text)[0]
+
+
+@given(
+    st.lists(st.sampled_from(["[", "]", "[a]", "[a b", "[pause 5s]", "[pause]", "[1]", "[a](", "so. ", " ", "\n"])),
+    st.randoms(use_true_random=False),
+    st.sampled_from((DIRECTED, DIRECTED_MARKDOWN)),
+)
+def test_any_cutting_of_directions(parts: list[str], chance: random.Random, written_as: WrittenAs) -> None:
+    text = "".join(parts)
     cuts = sorted(chance.sample(range(len(text)), chance.randint(0, len(text))))
     assert read(written_as, text, cuts)[0] == read(written_as, text)[0]
 
@@ -203,9 +231,11 @@ def test_a_pause_in_the_text_loses_nothing(first: str, rest: str, said: list[str
     "[" * 5000, "](" * 3000, "*" * 5000, "`" * 5000, "<a href=" * 1000, "> " * 3000, "&a" * 3000,
     "|" * 5000, "[^" * 3000, "<!--" * 2000, "- " * 3000, "**a " * 2000, "```\n" * 2000, "\\" * 5000,
     "[a](" + "(" * 5000, "h" * 5000, "https://" * 1000, "|-" * 3000, "\n" * 5000, " " * 5000,
+    "[a" * 3000, "[a b]" * 1500, "[pause 5" * 1000, "[a " + "b" * 5000,
 ])  # fmt: skip
-def test_attacks_on_markdown_take_time_in_proportion(text: str) -> None:
-    reading = WITHOUT.reading()
+@pytest.mark.parametrize("written_as", [WITHOUT, DIRECTED, DIRECTED_MARKDOWN], ids=["markdown", "directed", "both"])
+def test_attacks_take_time_in_proportion(text: str, written_as: WrittenAs) -> None:
+    reading = written_as.reading()
     begin_s = time.thread_time()
     most = 0
     for at in range(0, len(text), 8):

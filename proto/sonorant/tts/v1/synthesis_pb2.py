@@ -29,7 +29,7 @@ from sonorant.tts.v1 import latency_pb2 as sonorant_dot_tts_dot_v1_dot_latency__
 from sonorant.tts.v1 import voice_pb2 as sonorant_dot_tts_dot_v1_dot_voice__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsonorant/tts/v1/synthesis.proto\x12\x0fsonorant.tts.v1\x1a\x17google/rpc/status.proto\x1a\x1bsonorant/tts/v1/audio.proto\x1a sonorant/tts/v1/dictionary.proto\x1a\x1dsonorant/tts/v1/latency.proto\x1a\x1bsonorant/tts/v1/voice.proto\"\xbe\x04\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\rH\x04\x88\x01\x01\x12\x16\n\tdo_sample\x18\x06 \x01(\x08H\x05\x88\x01\x01\x12 \n\x13subtalker_do_sample\x18\x07 \x01(\x08H\x06\x88\x01\x01\x12\"\n\x15subtalker_temperature\x18\x08 \x01(\x02H\x07\x88\x01\x01\x12\x1c\n\x0fsubtalker_top_k\x18\t \x01(\rH\x08\x88\x01\x01\x12\x1c\n\x0fsubtalker_top_p\x18\n \x01(\x02H\t\x88\x01\x01\x12\x17\n\nmin_frames\x18\x0b \x01(\rH\n\x88\x01\x01\x12\x17\n\nmax_frames\x18\x0c \x01(\rH\x0b\x88\x01\x01\x12\x17\n\nignore_eos\x18\r \x01(\x08H\x0c\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x07\n\x05_seedB\x0c\n\n_do_sampleB\x16\n\x14_subtalker_do_sampleB\x18\n\x16_subtalker_temperatureB\x12\n\x10_subtalker_top_kB\x12\n\x10_subtalker_top_pB\r\n\x0b_min_framesB\r\n\x0b_max_framesB\r\n\x0b_ignore_eos\"\xb3\x05\n\x0fSynthesisConfig\x12-\n\x05voice\x18\x01 \x01(\x0b\x32\x1e.sonorant.tts.v1.VoiceSelector\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x14\n\x0cinstructions\x18\x03 \x01(\t\x12+\n\x05\x61udio\x18\x04 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12+\n\x08sampling\x18\x05 \x01(\x0b\x32\x19.sonorant.tts.v1.Sampling\x12\x12\n\x05speed\x18\x06 \x01(\x02H\x00\x88\x01\x01\x12\x1b\n\x0evolume_gain_db\x18\x07 \x01(\x02H\x01\x88\x01\x01\x12\x1b\n\x0enormalize_text\x18\x08 \x01(\x08H\x02\x88\x01\x01\x12L\n\x0epronunciations\x18\t \x03(\x0b\x32\x34.sonorant.tts.v1.SynthesisConfig.PronunciationsEntry\x12\x14\n\x0cmax_audio_ms\x18\n \x01(\r\x12\x1f\n\x12non_streaming_mode\x18\x0b \x01(\x08H\x03\x88\x01\x01\x12\x30\n\x0btext_format\x18\x0c \x01(\x0e\x32\x1b.sonorant.tts.v1.TextFormat\x12\x30\n\tleave_out\x18\r \x03(\x0e\x32\x1d.sonorant.tts.v1.MarkdownPart\x12:\n\x0c\x64ictionaries\x18\x0e \x03(\x0b\x32$.sonorant.tts.v1.DictionaryReference\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_speedB\x11\n\x0f_volume_gain_dbB\x11\n\x0f_normalize_textB\x15\n\x13_non_streaming_mode\"o\n\x04Mark\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x12\n\ntext_start\x18\x02 \x01(\r\x12\x10\n\x08text_end\x18\x03 \x01(\r\x12\x10\n\x08start_ms\x18\x04 \x01(\r\x12\x0e\n\x06\x65nd_ms\x18\x05 \x01(\r\x12\x11\n\testimated\x18\x06 \x01(\x08\"-\n\x05Marks\x12$\n\x05marks\x18\x01 \x03(\x0b\x32\x15.sonorant.tts.v1.Mark\"(\n\x07Warning\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\xfe\x01\n\x10UtteranceStarted\x12+\n\x05\x61udio\x18\x01 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12\x10\n\x08voice_id\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\r\x12\x30\n\x06replay\x18\x04 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x12\n\ncheckpoint\x18\x05 \x01(\t\x12\x19\n\x11\x66rom_phrase_cache\x18\x06 \x01(\x08\x12\x11\n\tcodebooks\x18\x07 \x01(\r\x12\x11\n\tcode_bits\x18\x08 \x01(\r\x12\x16\n\x0emax_silence_ms\x18\t \x01(\r\"\xef\x02\n\x0eSynthesisStats\x12\x13\n\x0binput_chars\x18\x01 \x01(\r\x12\x10\n\x08\x61udio_ms\x18\x02 \x01(\r\x12\x0f\n\x07sent_ms\x18\x03 \x01(\r\x12\x11\n\tplayed_ms\x18\x04 \x01(\r\x12\x14\n\x0cspoken_chars\x18\x05 \x01(\r\x12\x10\n\x08queue_ms\x18\x06 \x01(\r\x12\x16\n\x0e\x66irst_audio_ms\x18\x07 \x01(\r\x12\x15\n\rgeneration_ms\x18\x08 \x01(\r\x12\x14\n\x0c\x63odec_frames\x18\t \x01(\r\x12\x18\n\x10real_time_factor\x18\n \x01(\x02\x12:\n\x12\x66irst_audio_budget\x18\x0b \x01(\x0b\x32\x1e.sonorant.tts.v1.LatencyBudget\x12\r\n\x05heals\x18\x0c \x01(\r\x12\x16\n\x0e\x64ropped_frames\x18\r \x01(\r\x12\x13\n\x0bkept_frames\x18\x0e \x01(\r\x12\x13\n\x0bmissed_ends\x18\x0f \x01(\r\"\x91\x01\n\rUtteranceDone\x12-\n\x06reason\x18\x01 \x01(\x0e\x32\x1d.sonorant.tts.v1.FinishReason\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\x12.\n\x05stats\x18\x03 \x01(\x0b\x32\x1f.sonorant.tts.v1.SynthesisStats\"N\n\nScheduling\x12+\n\x08priority\x18\x01 \x01(\x0e\x32\x19.sonorant.tts.v1.Priority\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\r\"5\n\x06Queued\x12\x11\n\tnum_ahead\x18\x01 \x01(\r\x12\x18\n\x10\x65xpected_wait_ms\x18\x02 \x01(\r*p\n\nTextFormat\x12\x1b\n\x17TEXT_FORMAT_UNSPECIFIED\x10\x00\x12\x15\n\x11TEXT_FORMAT_PLAIN\x10\x01\x12\x18\n\x14TEXT_FORMAT_MARKDOWN\x10\x02\x12\x14\n\x10TEXT_FORMAT_SSML\x10\x03*v\n\x0cMarkdownPart\x12\x1d\n\x19MARKDOWN_PART_UNSPECIFIED\x10\x00\x12\x16\n\x12MARKDOWN_PART_CODE\x10\x01\x12\x17\n\x13MARKDOWN_PART_TABLE\x10\x02\x12\x16\n\x12MARKDOWN_PART_LINK\x10\x03*e\n\rTimestampMode\x12\x1e\n\x1aTIMESTAMP_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TIMESTAMP_MODE_PROGRESS\x10\x01\x12\x17\n\x13TIMESTAMP_MODE_WORD\x10\x02*\xb9\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INISH_REASON_COMPLETED\x10\x01\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x02\x12\x18\n\x14\x46INISH_REASON_FAILED\x10\x03\x12\x1b\n\x17\x46INISH_REASON_MAX_AUDIO\x10\x04\x12\x19\n\x15\x46INISH_REASON_RUNAWAY\x10\x05*R\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x12\n\x0ePRIORITY_BATCH\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fsonorant/tts/v1/synthesis.proto\x12\x0fsonorant.tts.v1\x1a\x17google/rpc/status.proto\x1a\x1bsonorant/tts/v1/audio.proto\x1a sonorant/tts/v1/dictionary.proto\x1a\x1dsonorant/tts/v1/latency.proto\x1a\x1bsonorant/tts/v1/voice.proto\"\xbe\x04\n\x08Sampling\x12\x18\n\x0btemperature\x18\x01 \x01(\x02H\x00\x88\x01\x01\x12\x12\n\x05top_k\x18\x02 \x01(\rH\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x02H\x02\x88\x01\x01\x12\x1f\n\x12repetition_penalty\x18\x04 \x01(\x02H\x03\x88\x01\x01\x12\x11\n\x04seed\x18\x05 \x01(\rH\x04\x88\x01\x01\x12\x16\n\tdo_sample\x18\x06 \x01(\x08H\x05\x88\x01\x01\x12 \n\x13subtalker_do_sample\x18\x07 \x01(\x08H\x06\x88\x01\x01\x12\"\n\x15subtalker_temperature\x18\x08 \x01(\x02H\x07\x88\x01\x01\x12\x1c\n\x0fsubtalker_top_k\x18\t \x01(\rH\x08\x88\x01\x01\x12\x1c\n\x0fsubtalker_top_p\x18\n \x01(\x02H\t\x88\x01\x01\x12\x17\n\nmin_frames\x18\x0b \x01(\rH\n\x88\x01\x01\x12\x17\n\nmax_frames\x18\x0c \x01(\rH\x0b\x88\x01\x01\x12\x17\n\nignore_eos\x18\r \x01(\x08H\x0c\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_kB\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x07\n\x05_seedB\x0c\n\n_do_sampleB\x16\n\x14_subtalker_do_sampleB\x18\n\x16_subtalker_temperatureB\x12\n\x10_subtalker_top_kB\x12\n\x10_subtalker_top_pB\r\n\x0b_min_framesB\r\n\x0b_max_framesB\r\n\x0b_ignore_eos\"\xc7\x05\n\x0fSynthesisConfig\x12-\n\x05voice\x18\x01 \x01(\x0b\x32\x1e.sonorant.tts.v1.VoiceSelector\x12\x10\n\x08language\x18\x02 \x01(\t\x12\x14\n\x0cinstructions\x18\x03 \x01(\t\x12+\n\x05\x61udio\x18\x04 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12+\n\x08sampling\x18\x05 \x01(\x0b\x32\x19.sonorant.tts.v1.Sampling\x12\x12\n\x05speed\x18\x06 \x01(\x02H\x00\x88\x01\x01\x12\x1b\n\x0evolume_gain_db\x18\x07 \x01(\x02H\x01\x88\x01\x01\x12\x1b\n\x0enormalize_text\x18\x08 \x01(\x08H\x02\x88\x01\x01\x12L\n\x0epronunciations\x18\t \x03(\x0b\x32\x34.sonorant.tts.v1.SynthesisConfig.PronunciationsEntry\x12\x14\n\x0cmax_audio_ms\x18\n \x01(\r\x12\x1f\n\x12non_streaming_mode\x18\x0b \x01(\x08H\x03\x88\x01\x01\x12\x30\n\x0btext_format\x18\x0c \x01(\x0e\x32\x1b.sonorant.tts.v1.TextFormat\x12\x30\n\tleave_out\x18\r \x03(\x0e\x32\x1d.sonorant.tts.v1.MarkdownPart\x12:\n\x0c\x64ictionaries\x18\x0e \x03(\x0b\x32$.sonorant.tts.v1.DictionaryReference\x12\x12\n\ndirections\x18\x0f \x01(\x08\x1a\x35\n\x13PronunciationsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x08\n\x06_speedB\x11\n\x0f_volume_gain_dbB\x11\n\x0f_normalize_textB\x15\n\x13_non_streaming_mode\"o\n\x04Mark\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x12\n\ntext_start\x18\x02 \x01(\r\x12\x10\n\x08text_end\x18\x03 \x01(\r\x12\x10\n\x08start_ms\x18\x04 \x01(\r\x12\x0e\n\x06\x65nd_ms\x18\x05 \x01(\r\x12\x11\n\testimated\x18\x06 \x01(\x08\"-\n\x05Marks\x12$\n\x05marks\x18\x01 \x03(\x0b\x32\x15.sonorant.tts.v1.Mark\"(\n\x07Warning\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\"\xfe\x01\n\x10UtteranceStarted\x12+\n\x05\x61udio\x18\x01 \x01(\x0b\x32\x1c.sonorant.tts.v1.AudioFormat\x12\x10\n\x08voice_id\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\r\x12\x30\n\x06replay\x18\x04 \x01(\x0b\x32 .sonorant.tts.v1.SynthesisConfig\x12\x12\n\ncheckpoint\x18\x05 \x01(\t\x12\x19\n\x11\x66rom_phrase_cache\x18\x06 \x01(\x08\x12\x11\n\tcodebooks\x18\x07 \x01(\r\x12\x11\n\tcode_bits\x18\x08 \x01(\r\x12\x16\n\x0emax_silence_ms\x18\t \x01(\r\"\xef\x02\n\x0eSynthesisStats\x12\x13\n\x0binput_chars\x18\x01 \x01(\r\x12\x10\n\x08\x61udio_ms\x18\x02 \x01(\r\x12\x0f\n\x07sent_ms\x18\x03 \x01(\r\x12\x11\n\tplayed_ms\x18\x04 \x01(\r\x12\x14\n\x0cspoken_chars\x18\x05 \x01(\r\x12\x10\n\x08queue_ms\x18\x06 \x01(\r\x12\x16\n\x0e\x66irst_audio_ms\x18\x07 \x01(\r\x12\x15\n\rgeneration_ms\x18\x08 \x01(\r\x12\x14\n\x0c\x63odec_frames\x18\t \x01(\r\x12\x18\n\x10real_time_factor\x18\n \x01(\x02\x12:\n\x12\x66irst_audio_budget\x18\x0b \x01(\x0b\x32\x1e.sonorant.tts.v1.LatencyBudget\x12\r\n\x05heals\x18\x0c \x01(\r\x12\x16\n\x0e\x64ropped_frames\x18\r \x01(\r\x12\x13\n\x0bkept_frames\x18\x0e \x01(\r\x12\x13\n\x0bmissed_ends\x18\x0f \x01(\r\"\x91\x01\n\rUtteranceDone\x12-\n\x06reason\x18\x01 \x01(\x0e\x32\x1d.sonorant.tts.v1.FinishReason\x12!\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\x12.\n\x05stats\x18\x03 \x01(\x0b\x32\x1f.sonorant.tts.v1.SynthesisStats\"N\n\nScheduling\x12+\n\x08priority\x18\x01 \x01(\x0e\x32\x19.sonorant.tts.v1.Priority\x12\x13\n\x0bmax_wait_ms\x18\x02 \x01(\r\"5\n\x06Queued\x12\x11\n\tnum_ahead\x18\x01 \x01(\r\x12\x18\n\x10\x65xpected_wait_ms\x18\x02 \x01(\r*p\n\nTextFormat\x12\x1b\n\x17TEXT_FORMAT_UNSPECIFIED\x10\x00\x12\x15\n\x11TEXT_FORMAT_PLAIN\x10\x01\x12\x18\n\x14TEXT_FORMAT_MARKDOWN\x10\x02\x12\x14\n\x10TEXT_FORMAT_SSML\x10\x03*v\n\x0cMarkdownPart\x12\x1d\n\x19MARKDOWN_PART_UNSPECIFIED\x10\x00\x12\x16\n\x12MARKDOWN_PART_CODE\x10\x01\x12\x17\n\x13MARKDOWN_PART_TABLE\x10\x02\x12\x16\n\x12MARKDOWN_PART_LINK\x10\x03*e\n\rTimestampMode\x12\x1e\n\x1aTIMESTAMP_MODE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TIMESTAMP_MODE_PROGRESS\x10\x01\x12\x17\n\x13TIMESTAMP_MODE_WORD\x10\x02*\xb9\x01\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x46INISH_REASON_COMPLETED\x10\x01\x12\x1b\n\x17\x46INISH_REASON_CANCELLED\x10\x02\x12\x18\n\x14\x46INISH_REASON_FAILED\x10\x03\x12\x1b\n\x17\x46INISH_REASON_MAX_AUDIO\x10\x04\x12\x19\n\x15\x46INISH_REASON_RUNAWAY\x10\x05*R\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x12\n\x0ePRIORITY_BATCH\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,36 +38,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SYNTHESISCONFIG_PRONUNCIATIONSENTRY']._loaded_options = None
   _globals['_SYNTHESISCONFIG_PRONUNCIATIONSENTRY']._serialized_options = b'8\001'
-  _globals['_TEXTFORMAT']._serialized_start=2583
-  _globals['_TEXTFORMAT']._serialized_end=2695
-  _globals['_MARKDOWNPART']._serialized_start=2697
-  _globals['_MARKDOWNPART']._serialized_end=2815
-  _globals['_TIMESTAMPMODE']._serialized_start=2817
-  _globals['_TIMESTAMPMODE']._serialized_end=2918
-  _globals['_FINISHREASON']._serialized_start=2921
-  _globals['_FINISHREASON']._serialized_end=3106
-  _globals['_PRIORITY']._serialized_start=3108
-  _globals['_PRIORITY']._serialized_end=3190
+  _globals['_TEXTFORMAT']._serialized_start=2603
+  _globals['_TEXTFORMAT']._serialized_end=2715
+  _globals['_MARKDOWNPART']._serialized_start=2717
+  _globals['_MARKDOWNPART']._serialized_end=2835
+  _globals['_TIMESTAMPMODE']._serialized_start=2837
+  _globals['_TIMESTAMPMODE']._serialized_end=2938
+  _globals['_FINISHREASON']._serialized_start=2941
+  _globals['_FINISHREASON']._serialized_end=3126
+  _globals['_PRIORITY']._serialized_start=3128
+  _globals['_PRIORITY']._serialized_end=3210
   _globals['_SAMPLING']._serialized_start=201
   _globals['_SAMPLING']._serialized_end=775
   _globals['_SYNTHESISCONFIG']._serialized_start=778
-  _globals['_SYNTHESISCONFIG']._serialized_end=1469
-  _globals['_SYNTHESISCONFIG_PRONUNCIATIONSENTRY']._serialized_start=1345
-  _globals['_SYNTHESISCONFIG_PRONUNCIATIONSENTRY']._serialized_end=1398
-  _globals['_MARK']._serialized_start=1471
-  _globals['_MARK']._serialized_end=1582
-  _globals['_MARKS']._serialized_start=1584
-  _globals['_MARKS']._serialized_end=1629
-  _globals['_WARNING']._serialized_start=1631
-  _globals['_WARNING']._serialized_end=1671
-  _globals['_UTTERANCESTARTED']._serialized_start=1674
-  _globals['_UTTERANCESTARTED']._serialized_end=1928
-  _globals['_SYNTHESISSTATS']._serialized_start=1931
-  _globals['_SYNTHESISSTATS']._serialized_end=2298
-  _globals['_UTTERANCEDONE']._serialized_start=2301
-  _globals['_UTTERANCEDONE']._serialized_end=2446
-  _globals['_SCHEDULING']._serialized_start=2448
-  _globals['_SCHEDULING']._serialized_end=2526
-  _globals['_QUEUED']._serialized_start=2528
-  _globals['_QUEUED']._serialized_end=2581
+  _globals['_SYNTHESISCONFIG']._serialized_end=1489
+  _globals['_SYNTHESISCONFIG_PRONUNCIATIONSENTRY']._serialized_start=1365
+  _globals['_SYNTHESISCONFIG_PRONUNCIATIONSENTRY']._serialized_end=1418
+  _globals['_MARK']._serialized_start=1491
+  _globals['_MARK']._serialized_end=1602
+  _globals['_MARKS']._serialized_start=1604
+  _globals['_MARKS']._serialized_end=1649
+  _globals['_WARNING']._serialized_start=1651
+  _globals['_WARNING']._serialized_end=1691
+  _globals['_UTTERANCESTARTED']._serialized_start=1694
+  _globals['_UTTERANCESTARTED']._serialized_end=1948
+  _globals['_SYNTHESISSTATS']._serialized_start=1951
+  _globals['_SYNTHESISSTATS']._serialized_end=2318
+  _globals['_UTTERANCEDONE']._serialized_start=2321
+  _globals['_UTTERANCEDONE']._serialized_end=2466
+  _globals['_SCHEDULING']._serialized_start=2468
+  _globals['_SCHEDULING']._serialized_end=2546
+  _globals['_QUEUED']._serialized_start=2548
+  _globals['_QUEUED']._serialized_end=2601
 # @@protoc_insertion_point(module_scope)

@@ -98,7 +98,7 @@ class Sampling(_message.Message):
     def __init__(self, temperature: _Optional[float] = ..., top_k: _Optional[int] = ..., top_p: _Optional[float] = ..., repetition_penalty: _Optional[float] = ..., seed: _Optional[int] = ..., do_sample: bool = ..., subtalker_do_sample: bool = ..., subtalker_temperature: _Optional[float] = ..., subtalker_top_k: _Optional[int] = ..., subtalker_top_p: _Optional[float] = ..., min_frames: _Optional[int] = ..., max_frames: _Optional[int] = ..., ignore_eos: bool = ...) -> None: ...
 
 class SynthesisConfig(_message.Message):
-    __slots__ = ("voice", "language", "instructions", "audio", "sampling", "speed", "volume_gain_db", "normalize_text", "pronunciations", "max_audio_ms", "non_streaming_mode", "text_format", "leave_out", "dictionaries")
+    __slots__ = ("voice", "language", "instructions", "audio", "sampling", "speed", "volume_gain_db", "normalize_text", "pronunciations", "max_audio_ms", "non_streaming_mode", "text_format", "leave_out", "dictionaries", "directions")
     class PronunciationsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -120,6 +120,7 @@ class SynthesisConfig(_message.Message):
     TEXT_FORMAT_FIELD_NUMBER: _ClassVar[int]
     LEAVE_OUT_FIELD_NUMBER: _ClassVar[int]
     DICTIONARIES_FIELD_NUMBER: _ClassVar[int]
+    DIRECTIONS_FIELD_NUMBER: _ClassVar[int]
     voice: _voice_pb2.VoiceSelector
     language: str
     instructions: str
@@ -134,7 +135,8 @@ class SynthesisConfig(_message.Message):
     text_format: TextFormat
     leave_out: _containers.RepeatedScalarFieldContainer[MarkdownPart]
     dictionaries: _containers.RepeatedCompositeFieldContainer[_dictionary_pb2.DictionaryReference]
-    def __init__(self, voice: _Optional[_Union[_voice_pb2.VoiceSelector, _Mapping]] = ..., language: _Optional[str] = ..., instructions: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize_text: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., max_audio_ms: _Optional[int] = ..., non_streaming_mode: bool = ..., text_format: _Optional[_Union[TextFormat, str]] = ..., leave_out: _Optional[_Iterable[_Union[MarkdownPart, str]]] = ..., dictionaries: _Optional[_Iterable[_Union[_dictionary_pb2.DictionaryReference, _Mapping]]] = ...) -> None: ...
+    directions: bool
+    def __init__(self, voice: _Optional[_Union[_voice_pb2.VoiceSelector, _Mapping]] = ..., language: _Optional[str] = ..., instructions: _Optional[str] = ..., audio: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., sampling: _Optional[_Union[Sampling, _Mapping]] = ..., speed: _Optional[float] = ..., volume_gain_db: _Optional[float] = ..., normalize_text: bool = ..., pronunciations: _Optional[_Mapping[str, str]] = ..., max_audio_ms: _Optional[int] = ..., non_streaming_mode: bool = ..., text_format: _Optional[_Union[TextFormat, str]] = ..., leave_out: _Optional[_Iterable[_Union[MarkdownPart, str]]] = ..., dictionaries: _Optional[_Iterable[_Union[_dictionary_pb2.DictionaryReference, _Mapping]]] = ..., directions: bool = ...) -> None: ...
 
 class Mark(_message.Message):
     __slots__ = ("text", "text_start", "text_end", "start_ms", "end_ms", "estimated")

@@ -77,6 +77,7 @@ class Generation(_Message, TextFields):
             speed=controls.speed if controls and controls.speed != 1 else None,
             text_format=self.text_format or text_format,
             leave_out=self.leave_out,
+            directions=self.directions,
             dictionaries=[*self.dictionaries, *([self.pronunciation_dict_id] if self.pronunciation_dict_id else [])],
         )
         if self.voice.mode == "embedding":

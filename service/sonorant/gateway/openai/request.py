@@ -139,6 +139,7 @@ class VoiceFields(TextFields):
                 non_streaming_mode=self.non_streaming_mode,
                 text_format=self.text_format or text_format,
                 leave_out=self.leave_out,
+                directions=self.directions,
                 dictionaries=self.dictionaries,
                 **self._sampling(),
             )

@@ -16,6 +16,9 @@ class TextFields(BaseModel):
     leave_out: list[Literal["code", "table", "link"]] = Field(
         [], max_length=8, description="What of markdown is not said: code blocks, tables, addresses. An extension, too."
     )
+    directions: bool = Field(
+        False, description='Follow directions in the text: "[whispering]", "[pause 500ms]". An extension, too.'
+    )
     dictionaries: list[Annotated[str, Field(max_length=MAX_NAME_CHARS, pattern=r"^[^@]+(@[0-9]{1,9})?$")]] = Field(
         [],
         max_length=4,

@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 import regex
 
+from sonorant.service.text.directions import Directions
 from sonorant.service.text.markup import Markup, Place, Said
 from sonorant.service.text.sentences import ends_sentence
 
@@ -81,8 +82,9 @@ _ENDED = frozenset(",;:،؛，、；：")  # beside the marks of sentences
 
 
 class Markdown(Markup):
-    def __init__(self, leave_out: Collection[Part] = ()) -> None:
+    def __init__(self, leave_out: Collection[Part] = (), directions: Directions | None = None) -> None:
         super().__init__()
+        self._directions = directions
         self._leave_out = leave_out
         self._words = _WORDS_OR_ADDRESS if Part.LINK in leave_out else _WORDS
         self._begins_line = True
@@ -191,6 +193,8 @@ class Markdown(Markup):
         if char == "!" and self._before in "\n[(|" and at.match(_IMAGE):
             return Said(1)
         if char == "[":
+            if self._directions is not None and (direction := self._directions.read(at, self)) is not None:
+                return direction
             reference = at.match(_REFERENCE)
             return Said(1 if reference is None else len(reference[0]))
         if char == "]":

@@ -24,6 +24,7 @@ from sonorant.service.audio.formats import check_audio, decimal
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import InvalidField, NotServed
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
+from sonorant.service.text.directions import Directions
 from sonorant.service.text.formats import PLAIN, TextFormat, WrittenAs
 from sonorant.service.text.markdown import Part
 from sonorant.service.text.pronunciations import Lexicon, check_pronunciations
@@ -127,6 +128,7 @@ class UtteranceSpec:
             non_streaming_mode=self.params.non_streaming_mode,
             text_format=_FORMATS[self.written_as.format],
             leave_out=sorted(_PARTS[part] for part in self.written_as.leave_out),
+            directions=self.written_as.directions is not None,
         )
 
     def over(self, lexicon: Lexicon, dictionaries: tuple[tuple[str, int], ...]) -> "UtteranceSpec":
@@ -293,7 +295,7 @@ def check_synthesis(
         warnings=tuple(warnings),
         lexicon=check_pronunciations(config.pronunciations, f"{path}.pronunciations"),
         pronunciations=dict(config.pronunciations),
-        written_as=_written_as(config, default_format, path),
+        written_as=_written_as(config, default_format, path, follows=info.takes_instruct and not choice.design),
         recording=choice.spent,
         instructions=instruct,
     )
@@ -309,7 +311,8 @@ def text_formats(default: TextFormat) -> "list[synthesis_pb2.TextFormat]":
     return [_FORMATS[each] for each in sorted(TextFormat, key=lambda each: each is not default)]
 
 
-def _written_as(config: synthesis_pb2.SynthesisConfig, default: TextFormat, path: str) -> WrittenAs:
+def _written_as(config: synthesis_pb2.SynthesisConfig, default: TextFormat, path: str, *, follows: bool) -> WrittenAs:
+    """`follows`: whether directions in the text can be followed."""
     named: dict[int, TextFormat] = {number: each for each, number in _FORMATS.items()}
     text_format = default if not config.text_format else named.get(config.text_format)
     if text_format is None:
@@ -319,7 +322,10 @@ def _written_as(config: synthesis_pb2.SynthesisConfig, default: TextFormat, path
         raise InvalidField(f"{path}.leave_out", f"{unknown[0]} is no MarkdownPart")
     if config.leave_out and text_format is not TextFormat.MARKDOWN:
         raise InvalidField(f"{path}.leave_out", "only of markdown; set text_format, too")
-    return WrittenAs(text_format, frozenset(parts[number] for number in config.leave_out))
+    if config.directions and text_format is TextFormat.SSML:
+        raise InvalidField(f"{path}.directions", "SSML has elements in their place; leave it unset, or set text_format")
+    directions = Directions(are_followed=follows) if config.directions else None
+    return WrittenAs(text_format, frozenset(parts[number] for number in config.leave_out), directions)
 
 
 def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str, choice: VoiceChoice) -> None:
