@@ -1,6 +1,8 @@
-"""Code2Wav by compiled functions makes the same as by plain operations, in any chunks and beside any other streams."""
+"""Code2Wav by compiled functions makes the same as by plain operations, in any chunks, beside any other streams, and
+with any number of threads."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +13,14 @@ from sonorant.engine.code2wav.run import runner as runner_module
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav
-from sonorant.engine.cpu.library import library
+from sonorant.engine.cpu.library import library, load
 from sonorant.engine.types import Int16Array
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 pytestmark = pytest.mark.skipif(library() is None, reason="installed without a C compiler")
 
-# A window of 8 frames, so that 30 go beyond it.
-SIZES = {"decoder_dim": 256, "head_dim": 16, "heads": 4, "kv_heads": 2}
+# A window of 8 frames, so that 30 go beyond it. One convolution has more inputs than the C code takes at a time.
+SIZES = {"decoder_dim": 256, "codec_dim": 256, "head_dim": 16, "heads": 4, "kv_heads": 2}
 NUM_FRAMES = 30
 
 
@@ -78,6 +80,17 @@ def test_chunks_and_company_change_no_bit(runner: Code2WavRunner, codes: Int16Ar
                 made[row].append(samples)
         first += size
     np.testing.assert_array_equal([np.concatenate(parts) for parts in made], whole)
+
+
+def test_threads_change_no_bit(folder: Path, runner: Code2WavRunner, codes: Int16Array, tmp_path: Path) -> None:
+    """A copy of the library has its own threads, which end with the process as those of the library do."""
+    whole = begun(runner).decode([0, 1, 2], codes)
+    copy = load(Path(shutil.copy(library()._name, tmp_path)))  # type: ignore[union-attr]
+    assert copy.use_threads(3) == 3
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_module, "library", lambda: copy)
+        shared = new_runner(folder)
+    np.testing.assert_array_equal(shared.decode([0, 1, 2], codes), whole)
 
 
 def test_what_nobody_hears_leaves_the_same_state(runner: Code2WavRunner, codes: Int16Array) -> None:

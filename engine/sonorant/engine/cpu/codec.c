@@ -1,14 +1,18 @@
-// Code2Wav on the CPU, for models so small that calling an operation costs more than its work.
+// Code2Wav on the CPU, of any size: for small models calling an operation costs more than its work, and large ones gain from
+// convolutions that keep sums in registers and weights in a cache.
 //
 // The arithmetic is that of `sonorant.engine.model.codec.code2wav` in float32. Activations are [positions, channels], so the
 // channels of a position are adjacent. A stream's past stays in its slot of the caller's state: the last inputs of each
 // convolution, keys and values. A position's result does not depend on its chunk or on other streams. Channels must be
 // multiples of LANES; `sonorant.engine.cpu.codec` checks it. Python's lock is not held during calls.
 
+#include "threads.h"
 #include "vectors.h"
 
-#define BLOCK (LANES == 16 ? 8 : 4)  // positions that a convolution computes together: their sums fit into registers
-#define PACKED 16        // outputs whose weights lie side by side, or twice as many; as in codec.py
+#define BLOCK (LANES == 16 ? 8 : 6)  // positions that a convolution computes together: their sums fit into registers
+#define PACKED 16         // outputs whose weights lie side by side; LANES in library.py
+#define NEAR_INPUTS 1536  // whose weights stay in a cache while all positions are computed
+#define STRETCH 240       // positions that a thread computes in one turn
 #define TAPS 7           // of the depthwise convolutions, and of the last one, which has one output channel
 #define CHUNK_FRAMES 4   // frames that the waveform's layers process at a time, so that activations stay in a cache
 #define RESIDUAL_UNITS 3
@@ -16,7 +20,7 @@
 typedef struct {
   int64_t in, out, taps, dilation;
   int64_t tail;         // offset of its last inputs, [(taps - 1) * dilation, in], in a slot's tails
-  const float *weight;  // [out / width, taps, in, width], width as in `width_of`
+  const float *weight;  // [out / PACKED, taps, in, PACKED]
   const float *bias;    // [out]
 } Conv;
 
@@ -120,20 +124,30 @@ INLINE Floats gelu(Floats x) {
 
 // Convolutions
 
-INLINE int64_t width_of(const Conv *c) { return c->out % (2 * PACKED) ? PACKED : 2 * PACKED; }
+// A convolution of some rows, as threads share it: a turn computes `width` outputs of a stretch of positions.
+typedef struct {
+  float *y;
+  const float *x;
+  const Conv *conv;
+  int64_t rows, n, width, stretches;
+} Convolution;
 
-// Computes two vectors of outputs, at `weight` of packed `width`. `positions` must be a constant, so that the compiler can
-// unroll the loops.
-INLINE void convolve_block(float *y, const float *x, const Conv *c, const float *weight, const float *bias,
-                           int positions, int64_t width, int vectors) {
-  Floats sums[8][2];
+// Adds inputs `first` to before `end`, counted through all taps, to `vectors` vectors of outputs of some positions.
+// `positions` and `vectors` must be constants, so that the compiler can unroll the loops.
+INLINE void convolve_block(float *y, const float *x, const Conv *c, const float *weight, const float *bias, int64_t first,
+                           int64_t end, int positions, int vectors) {
+  Floats sums[BLOCK][2];
+  int64_t apart = LANES == PACKED ? c->taps * c->in * PACKED : LANES;  // from one vector of weights to the next
   for (int p = 0; p < positions; p++)
-    for (int v = 0; v < vectors; v++) sums[p][v] = load(bias + v * LANES);
-  for (int64_t tap = 0; tap < c->taps; tap++) {
+    for (int v = 0; v < vectors; v++) sums[p][v] = load(first ? y + p * c->out + v * LANES : bias + v * LANES);
+  weight += first * PACKED;
+  for (int64_t tap = first / c->in, i = first % c->in; first < end; tap++, i = 0) {
     const float *from = x + tap * c->dilation * c->in;
-    for (int64_t i = 0; i < c->in; i++, weight += width) {
+    int64_t stop = least(c->in, i + end - first);
+    first += stop - i;
+    for (; i < stop; i++, weight += PACKED) {
       Floats weights[2];
-      for (int v = 0; v < vectors; v++) weights[v] = load(weight + v * LANES);
+      for (int v = 0; v < vectors; v++) weights[v] = load(weight + v * apart);
       for (int p = 0; p < positions; p++)
         for (int v = 0; v < vectors; v++) sums[p][v] += from[p * c->in + i] * weights[v];
     }
@@ -142,30 +156,40 @@ INLINE void convolve_block(float *y, const float *x, const Conv *c, const float 
     for (int v = 0; v < vectors; v++) store(y + p * c->out + v * LANES, sums[p][v]);
 }
 
-INLINE void convolve_outputs(float *y, const float *x, const Conv *c, const float *weight, int64_t o, int64_t n,
-                             int64_t width, int vectors) {
-  const float *bias = c->bias + o;
-  int64_t p = 0;
-  y += o;
-  for (; p + BLOCK <= n; p += BLOCK)
-    convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, BLOCK, width, vectors);
-  for (; p + 4 <= n; p += 4) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 4, width, vectors);
-  for (; p < n; p++) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, 1, width, vectors);
+INLINE void convolve_outputs(float *y, const float *x, const Conv *c, const float *weight, const float *bias, int64_t n,
+                             int vectors) {
+  for (int64_t first = 0, all = c->taps * c->in; first < all; first += NEAR_INPUTS) {
+    int64_t end = least(all, first + NEAR_INPUTS), p = 0;
+    for (; p + BLOCK <= n && p + BLOCK + 2 != n; p += BLOCK)  // 4 and 4 are quicker than 6, 1 and 1
+      convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, first, end, BLOCK, vectors);
+    for (; p + 4 <= n; p += 4)
+      convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, first, end, 4, vectors);
+    for (; p < n; p++) convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, first, end, 1, vectors);
+  }
+}
+
+static void convolve_turns(const void *what, int64_t first, int64_t end) {
+  const Convolution *job = what;
+  const Conv *c = job->conv;
+  int64_t stride = (job->n + (c->taps - 1) * c->dilation) * c->in;
+  for (int64_t turn = first; turn < end; turn++) {
+    int64_t o = turn / job->stretches * job->width, begin = turn % job->stretches * STRETCH;
+    int64_t count = least(job->n - begin, STRETCH);
+    const float *weight = c->weight + o / PACKED * PACKED * c->taps * c->in + o % PACKED;
+    for (int64_t r = 0; r < job->rows; r++) {
+      float *to = job->y + (r * job->n + begin) * c->out + o;
+      const float *from = job->x + r * stride + begin * c->in;
+      if (job->width == LANES) convolve_outputs(to, from, c, weight, c->bias + o, count, 1);
+      else convolve_outputs(to, from, c, weight, c->bias + o, count, 2);
+    }
+  }
 }
 
 // Computes y [rows, n, out] from x [rows, past inputs + n, in]. Weights are read from memory once for all rows.
 static void convolve(float *y, const float *x, const Conv *c, int64_t rows, int64_t n) {
-  int64_t stride = (n + (c->taps - 1) * c->dilation) * c->in, width = width_of(c);
-  int64_t step = least(2 * LANES, width);
-  for (int64_t o = 0; o < c->out; o += step) {
-    const float *weight = c->weight + o / width * width * c->taps * c->in + o % width;
-    for (int64_t r = 0; r < rows; r++) {
-      float *to = y + r * n * c->out;
-      const float *from = x + r * stride;
-      if (step == LANES) convolve_outputs(to, from, c, weight, o, n, width, 1);
-      else convolve_outputs(to, from, c, weight, o, n, width, 2);
-    }
-  }
+  int64_t width = c->out % (2 * LANES) ? LANES : 2 * LANES, stretches = (n + STRETCH - 1) / STRETCH;
+  Convolution job = {y, x, c, rows, n, width, stretches};
+  share(convolve_turns, &job, c->out / width * stretches, 1, rows * n * c->taps * c->in * c->out);
 }
 
 // y [kept + n, channels] = the tail, then x, activated if `snake`. The last `kept` positions become the new tail.

@@ -24,16 +24,13 @@ from sonorant.engine.model.codec.code2wav import (
 from sonorant.engine.model.codec.code2wav_state import CodecState, Tail
 from sonorant.engine.model.codec.code2wav_transformer import TransformerLayer
 
-MOST_WEIGHTS = 32_000_000  # with more, torch is as fast, because it shares products among threads
-
 
 def fits(decoder: Code2Wav) -> bool:
-    """Whether codec.c can run this network, and faster than torch."""
+    """Whether codec.c can run this network."""
     c = decoder.config
     channels = [c.decoder_dim >> i for i in range(len(c.upsample_rates) + 1)]
     sizes = (*channels, c.latent_dim, c.codebook_dim, c.stack.hidden_size, c.stack.intermediate_size, c.stack.head_dim)
-    num_weights = sum(weight.numel() for weight in decoder.parameters())
-    return all(not size % LANES for size in sizes) and num_weights <= MOST_WEIGHTS
+    return all(not size % LANES for size in sizes)
 
 
 class CompiledCode2Wav:
@@ -175,9 +172,7 @@ class CompiledCode2Wav:
     def _conv(self, weight: Tensor, bias: Tensor | None, tail: Tail | None, dilation: int = 1) -> Conv:
         """Pack a `weight` [out, in, taps]."""
         num_out, num_in, taps = weight.shape
-        width = LANES if num_out % (2 * LANES) else 2 * LANES
-        by_width = weight.reshape(-1, width, num_in, taps)
-        packed = by_width.permute(0, 3, 2, 1).contiguous()  # [out / width, taps, in, width]
+        packed = weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1).contiguous()  # [out / 16, taps, in, 16]
         bias = weight.new_zeros(num_out) if bias is None else bias.contiguous()
         start = 0 if tail is None else tail.start
         return Conv(num_in, num_out, taps, dilation, start, self._kept.tensor(packed), self._kept.tensor(bias))

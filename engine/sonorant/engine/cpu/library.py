@@ -153,20 +153,25 @@ def library() -> Any | None:
     for machine in BUILT_FOR.get(torch.backends.cpu.get_cpu_capability(), ("any",)):
         path = Path(__file__).with_name(f"cpu-{machine}.so")
         if path.exists():
-            functions = ctypes.CDLL(str(path))
-            functions.stack_forward.argtypes = [
-                *(POINTER(Stack), c_void_p, c_int64, c_void_p, c_void_p, POINTER(Pool), POINTER(Watch)),
-            ]
-            functions.draw_frames.argtypes = [
-                *(POINTER(Frames), c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
-            ]
-            functions.decode_frames.argtypes = [
-                *(POINTER(Codec), POINTER(CodecState), c_void_p, c_void_p, c_int64, c_int64, c_void_p),
-            ]
-            functions.use_threads.argtypes = [c_int64]
-            functions.use_threads.restype = c_int64
-            return functions
+            return load(path)
     return None
+
+
+def load(path: Path) -> Any:
+    """Load the functions of a build. Each file has its own threads."""
+    functions = ctypes.CDLL(str(path))
+    functions.stack_forward.argtypes = [
+        *(POINTER(Stack), c_void_p, c_int64, c_void_p, c_void_p, POINTER(Pool), POINTER(Watch)),
+    ]
+    functions.draw_frames.argtypes = [
+        *(POINTER(Frames), c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
+    ]
+    functions.decode_frames.argtypes = [
+        *(POINTER(Codec), POINTER(CodecState), c_void_p, c_void_p, c_int64, c_int64, c_void_p),
+    ]
+    functions.use_threads.argtypes = [c_int64]
+    functions.use_threads.restype = c_int64
+    return functions
 
 
 def use_threads(count: int) -> None:
