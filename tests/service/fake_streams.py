@@ -60,6 +60,7 @@ class FakeStream:
     num_pushed: int = 0  # pieces of text
     num_text_flushes: int = 0
     text_positions: tuple[float, ...] = ()  # nothing is told of them
+    said_at: int | None = None
     events: deque[PcmChunk | StreamEnd] = field(default_factory=deque)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     busy: bool = False  # with the frames made last

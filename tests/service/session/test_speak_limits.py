@@ -6,8 +6,8 @@ import grpc
 
 from sonorant.engine import EngineState, FinishReason
 from sonorant.service.session.commands import MAX_OPEN_UTTERANCES
-from sonorant.service.utterance.segment_maker import MAX_HEALS
 from sonorant.service.utterance.segments import MAX_PENDING_FLUSHES
+from sonorant.service.utterance.speech import MAX_HEALS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.service.fake_engine import FakeEngine

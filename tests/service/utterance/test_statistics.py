@@ -5,7 +5,6 @@ import pytest
 
 from sonorant.engine import PcmChunk, StreamBudget
 from sonorant.service.pacing.playout import Playout
-from sonorant.service.utterance.state import UtteranceState
 from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import WordTimes
 from tests.service.fake_engine import FakeEngine
@@ -14,8 +13,8 @@ from tests.service.utterance.test_utterance import spec
 
 def test_the_budget_adds_up_on_the_injected_clock() -> None:
     now_s = 100.0
-    state = UtteranceState("u", spec(FakeEngine()))
-    statistics = Statistics(state, WordTimes(24_000, 1.0), Playout(), lambda: now_s, arrived_s=99.75)
+    times = WordTimes(24_000, 1.0)
+    statistics = Statistics("u", spec(FakeEngine()), times, Playout(), lambda: now_s, arrived_s=99.75)
     statistics.text("Hello")
     now_s = 103.0
     budget = StreamBudget(100.5, 0.125, 0.125, 0.25, 0.125, 0.125, 0.125, 0.125)

@@ -107,19 +107,19 @@ async def test_text_becomes_audio_and_is_accounted_for() -> None:
     assert engine.num_streams == 0
 
 
-async def test_its_state_tells_how_to_begin_it_again() -> None:
+async def test_its_text_and_settings_tell_how_to_begin_it_again() -> None:
     engine = FakeEngine()
     one, heard = utterance(engine), Heard()
     write(one, "Hel")
     write(one, "lo")
     one.end()
     await one.speak(heard.send)
-    state = one.state
-    assert "".join(state.written) == "Hello"
-    assert (state.spec.params.sampling.seed, state.num_frames) == (7, 10)
-    assert state.sent_samples == state.received_samples == len(heard.pcm) // 2
-    again, repeated = of(state.spec, reservations_of(engine), Caller()), Heard()
-    write(again, "".join(state.written))
+    text, counted = "".join(one.segments.written), one.statistics
+    assert text == "Hello"
+    assert (one.spec.params.sampling.seed, counted.num_frames) == (7, 10)
+    assert counted.sent_samples == counted.received_samples == len(heard.pcm) // 2
+    again, repeated = of(one.spec, reservations_of(engine), Caller()), Heard()
+    write(again, text)
     again.end()
     await again.speak(repeated.send)
     assert repeated.pcm == heard.pcm
@@ -135,7 +135,7 @@ async def test_text_is_checked_then_charged_then_committed() -> None:
     with pytest.raises(LimitReached):
         one.accept("de")
     assert caller.charged == 3
-    assert "".join(one.state.written) == "abc"
+    assert "".join(one.segments.written) == "abc"
     one.abort()
 
 

@@ -68,7 +68,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         utterance = await self._whole_text(request, 0, call.caller, whole=True)
         await self._greet(context, call)
         audio = bytearray()
-        response = text_to_speech_service_pb2.SynthesizeResponse(format=utterance.state.spec.audio.to_proto())
+        response = text_to_speech_service_pb2.SynthesizeResponse(format=utterance.spec.audio.to_proto())
 
         async def add(message: Message, on_taken: Callable[[], None] | None = None) -> None:
             if on_taken is not None:
@@ -90,7 +90,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         response.reason = done.reason
         response.stats.CopyFrom(done.stats)
         # In a thread: FLAC would hold up the event loop long enough for gaps in others' audio.
-        response.audio = await asyncio.to_thread(utterance.state.spec.audio.file, bytes(audio))
+        response.audio = await asyncio.to_thread(utterance.spec.audio.file, bytes(audio))
         return response
 
     async def SynthesizeStream(

@@ -206,7 +206,7 @@ class Commands:
         if entry.stopped or entry.utterance.commit_delay_s is None:  # it has ended meanwhile
             return
         self._turns.change(entry, entry.utterance.commit_tail)
-        if entry.utterance.state.spec.resumable:
+        if entry.utterance.spec.resumable:
             committed = speak_pb2.Committed(chars=entry.utterance.num_chars)
             self._outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, committed=committed))
 

@@ -10,27 +10,16 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from sonorant.engine import (
-    EngineOverloaded,
-    EngineUnavailable,
-    FinishReason,
-    Int16Array,
-    StreamEnd,
-    StreamFailed,
-)
+from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason, Int16Array
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.output import joined, writer_for
 from sonorant.service.audio.writer import Piece
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.pacing.pacer import Pacer
-from sonorant.service.text.revision import heard_to
 from sonorant.service.utterance.receipts import Place
-from sonorant.service.utterance.resumption import KnownSegment, Resumption, Skipped
-from sonorant.service.utterance.segment_maker import SegmentMaker
-from sonorant.service.utterance.segments import Segment, Segments
-from sonorant.service.utterance.state import UtteranceState
-from sonorant.service.utterance.statistics import Statistics
-from sonorant.service.utterance.word_times import Word, WordTimes
+from sonorant.service.utterance.segments import Segment
+from sonorant.service.utterance.speech import Speech, State
+from sonorant.service.utterance.word_times import Word
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 
 Message: TypeAlias = (
@@ -44,7 +33,6 @@ Message: TypeAlias = (
 # How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
 PHRASE_WAIT_S = 0.005
 SILENT_FRAMES = 8  # written at once; encoded as Opus they take some 7 ms
-_ENDS_WELL = (FinishReason.COMPLETED, FinishReason.MAX_FRAMES, FinishReason.RUNAWAY)
 
 
 class Send(Protocol):
@@ -53,49 +41,41 @@ class Send(Protocol):
 
 
 class Delivery:
-    def __init__(
-        self,
-        state: UtteranceState,
-        segments: Segments,
-        word_times: WordTimes,
-        pacer: Pacer,
-        statistics: Statistics,
-        part: Part,
-    ) -> None:
-        """`part`: see `SegmentMaker`."""
-        self._state = state
-        self._audio = state.spec.audio
-        self._segments = segments
-        self._word_times = word_times
+    """Does what `Speech` says: opens and stops streams, and encodes, paces and sends what they make."""
+
+    def __init__(self, speech: Speech, pacer: Pacer, part: Part) -> None:
+        """`part`: the caller's share of the event loop, in which streams are opened."""
+        spec = speech.spec
+        self._speech = speech
+        self._spec = spec
+        self._audio = spec.audio
+        self._segments = speech.segments
+        self._word_times = speech.word_times
+        self._statistics = speech.statistics
         self._pacer = pacer
-        self._statistics = statistics
         self._part = part
-        params = state.spec.params
-        self._writer = writer_for(state.spec.audio, state.spec.info, params.reference_codes, params.sampling.seed)
-        self._skipped = Skipped(state.resumption or Resumption(), state.spec.audio, state.spec.info.frame_samples)
+        self._writer = writer_for(spec.audio, spec.info, spec.params.reference_codes, spec.params.sampling.seed)
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be sent with the next audio
-        self._num_frames_before = self._pause_ms = 0  # of all segments before the current one
         self._words_again: list[Word] = []  # words of audio that another session sent, to be sent with the next audio
-        self._packing = CodesHeader.of(state.spec.info)
+        self._packing = CodesHeader.of(spec.info)
         self._started = False
+        self._babbled = False  # whether the caller was warned
         self._flush_id = 0
         # Of the current segment:
-        self._maker = SegmentMaker(state, segments, word_times, pacer, statistics, part)
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
-        self._babbled = False  # whether the caller was warned
         self._begun = False  # whether what comes before its audio is encoded
-        self._finished = False  # whether its end is encoded, or another session has sent it
 
     async def run(self, send: Send) -> FinishReason:
         """Send everything from `started` up to, but without, `done`, and return the reason for `done`.
 
         Raises EngineOverloaded, EngineUnavailable, InvalidSynthesis or StreamFailed.
         """
+        speech = self._speech
         try:
             while True:
                 segment = self._segments.current
-                reason = await self._speak(segment, send)
-                if reason is not FinishReason.COMPLETED:
+                await self._speak(segment, send)
+                if (reason := speech.reason) is not FinishReason.COMPLETED:
                     break
                 # Marks of words that were known to be complete only after all their audio had gone out.
                 await self._send_marks(0, send)
@@ -104,106 +84,143 @@ class Delivery:
                     break
                 if segment.end.flush_id is not None:
                     self._flush_id = segment.end.flush_id
-                    await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._state.sent_ms))
-                self._num_frames_before += self._maker.frames.num_frames
-                self._pause_ms += segment.end.pause_ms
-                self._segments.finish_current(self._maker.frames.codes(self._maker.frames.num_frames))
-            if reason is FinishReason.RUNAWAY and self._maker.end is not None:
-                await send(synthesis_pb2.Warning(code="RUNAWAY", message=self._maker.end.detail))
+                    await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._statistics.sent_ms))
+                self._segments.finish_current(speech.frames.codes(speech.frames.num_frames))
+            if reason is FinishReason.RUNAWAY and speech.end is not None:
+                await send(synthesis_pb2.Warning(code="RUNAWAY", message=speech.end.detail))
             return reason
         finally:
-            self._maker.give_up_phrase()
-
-    def heard_to(self, text: str) -> int:
-        """Return how far the text may have been heard in the audio given out: up to there it cannot be revised."""
-        spec, maker, current = self._state.spec, self._maker, self._segments.current
-        heard = current.start_char
-        if current is maker.segment:
-            if self._finished or (maker.stream is None and maker.frames.num_frames):
-                heard = self._segments.end_char(current)
-            elif maker.frames.num_given:
-                heard = heard_to(text, current.start_char, maker.frames.num_given, spec.lexicon.respell)
-        if self._skipped.has_more:  # another session sent audio that is still to be skipped
-            heard = max(heard, heard_to(text, 0, self._skipped.num_frames, spec.lexicon.respell))
-        return heard
-
-    @property
-    def is_all_made(self) -> bool:
-        """Whether the engine has made all of it, and nothing has to be made again."""
-        segment, end = self._segments.current, self._maker.end
-        is_last = segment is self._maker.segment and segment.end is not None and segment.end.last
-        return is_last and end is not None and end.reason is FinishReason.COMPLETED
+            speech.close()
 
     def revise(self, segment: Segment, spoken: Sequence[str | None]) -> int:
-        """See `SegmentMaker.revise`."""
-        return self._maker.revise(segment, spoken)
+        """Take back the frames that depend on the old text, and return how many these are. `spoken`: the new text."""
+        num_dropped = self._speech.revise(segment, spoken)
+        if segment.stream is not None:
+            segment.stream.cancel()
+            segment.detach()
+        self._pacer.changed()
+        return num_dropped
 
-    async def _speak(self, segment: Segment, send: Send) -> FinishReason:
-        maker = self._maker
-        maker.begin(segment)
-        self._finished = self._begun = False
+    async def _speak(self, segment: Segment, send: Send) -> None:
+        await self._until_ready(segment)
+        speech = self._speech
+        speech.begin(segment)
+        self._begun = False
+        if speech.needs_stream:
+            await self._open(send)
+            await asyncio.sleep(0)  # the engine's commands leave before anything is made for the client
+        await self._start(send)
+        self._begin_writing()
+        if speech.known is not None:
+            await self._write_silence(speech.known.codes)
+        while self._pieces or speech.state is not State.GIVEN:
+            await self._make(send)
+            if not self._pieces:
+                await self._encode()
+            if self._pieces:
+                await self._send_audio(send)
+
+    async def _until_ready(self, segment: Segment) -> None:
         await segment.until_ready()
         if segment.stream is None and segment.speakable and self._segments.may_be_phrase(segment):
             with suppress(TimeoutError):
                 async with asyncio.timeout(PHRASE_WAIT_S):
                     await segment.closed.wait()
             await segment.until_ready()  # again, as a revision may have come instead
-        known = self._skipped.of_segment(segment.number) if segment.speakable else None
-        is_all = known is not None and known.complete
-        if segment.speakable and not is_all:
-            if segment.stream is None:
-                segment.draw = self._skipped.draw_of_segment(segment.number)
-            await self._open(segment, send, known)
-            await asyncio.sleep(0)  # the engine's commands leave before anything is made for the client
-        elif known is not None:
-            maker.skip(known)
-        await self._start(segment, send)
-        self._begin_writing(segment)
-        if known is not None:
-            await self._write_silence(known.codes)
-        while self._pieces or not self._finished:
-            if maker.stream is None and not self._finished:
-                await self._open_or_finish(segment, send, is_heard=is_all)
-            if maker.stream is not None and not self._finished:
-                await maker.go_on(wait=not (self._pieces or maker.num_due or maker.end))
-                await self._warn_of_babble(send)
-                if not self._pieces:
-                    await self._encode(segment)
-            if self._pieces:
-                await self._send_audio(send)
-        return FinishReason.COMPLETED if maker.end is None else _reason(maker.end)
 
-    async def _open(self, segment: Segment, send: Send, known: KnownSegment | None = None) -> None:
+    async def _make(self, send: Send) -> None:
+        """Let the segment be made. Wait if there is nothing to give out; a revision may come in every wait."""
+        speech, segment = self._speech, self._speech.segment
+        while True:
+            match speech.state:
+                case State.WAITING if speech.needs_stream:
+                    await self._open(send)
+                    self._begin_writing()
+                case State.WAITING if not self._pieces:
+                    await (segment.closed.wait() if speech.is_heard else segment.until_ready())
+                    speech.text_came()
+                case State.SET_BACK | State.ENDING:
+                    assert speech.stream is not None, "it was opened"
+                    speech.stream.cancel()
+                    speech.take([await speech.stream.next_event()])
+                case State.SPEAKING:
+                    await self._take()
+                    if speech.babbles:
+                        await self._warn_of_babble(send)
+                    if speech.state is State.SPEAKING:
+                        return
+                case _:
+                    return
+
+    async def _take(self) -> None:
+        """Take all that has come from the stream, so that its end is known early."""
+        speech, stream = self._speech, self._speech.stream
+        assert stream is not None, "it was opened"
+        events = stream.ready_events()
+        if not (events or self._pieces or speech.num_due):
+            events = [await stream.next_event()]
+        if events and speech.take(events):
+            self._extend_credit()
+
+    async def _open(self, send: Send) -> None:
         """Open the segment's stream. If there is no place, wait as long as the caller allows, or while the listener
         still has something to hear."""
         try:
-            await self._maker.open(segment, known)
-        except EngineOverloaded:
-            asked_s = self._state.spec.scheduling.max_wait_s
-            if (wait_s := max(asked_s, self._pacer.lead_s)) <= 0:
+            await self._try_to_open()
+        except (EngineOverloaded, EngineUnavailable) as error:
+            if self._speech.not_opened():
+                return
+            asked_s = self._spec.scheduling.max_wait_s
+            if isinstance(error, EngineUnavailable) or (wait_s := max(asked_s, self._pacer.lead_s)) <= 0:
                 raise
-            open_stream = partial(self._maker.open, segment, known)
 
             async def tell(num_ahead: int, expected_s: float) -> None:
                 await send(synthesis_pb2.Queued(num_ahead=num_ahead, expected_wait_ms=round(expected_s * 1000)))
 
-            await self._segments.reservation.open_in_turn(open_stream, wait_s, tell if asked_s else None)
+            reservation = self._segments.reservation
+            await reservation.open_in_turn(self._try_to_open, wait_s, tell if asked_s else None)
 
-    async def _open_or_finish(self, segment: Segment, send: Send, *, is_heard: bool) -> None:
-        """Finish a segment that had nothing to speak, or open its stream if a revision has changed that."""
-        await (segment.closed.wait() if is_heard else segment.until_ready())
-        if segment.speakable and not is_heard:
-            await self._open(segment, send)
-            self._begin_writing(segment)
+    async def _try_to_open(self) -> None:
+        """Raises EngineOverloaded or EngineUnavailable."""
+        if self._speech.segment.stream is None or self._speech.stream is not None:
+            await self._part.do(self._open_now)
         else:
-            self._word_times.end_audio()
-            self._finish(segment)
+            self._open_now()
+
+    def _open_now(self) -> None:
+        """All at once, as a revision may come before and after, but not between. It may leave nothing to speak."""
+        speech, segment, frames = self._speech, self._speech.segment, self._speech.frames
+        if not speech.needs_stream:
+            return
+        if segment.stream is speech.stream:  # the one that was set back
+            segment.detach()
+        if segment.stream is None:
+            known = frames.codes(frames.num_frames) if frames.num_frames else None
+            self._segments.open(segment, self._pacer.ahead_frames(), known)
+        speech.opened()
+        assert segment.credit is not None, "it was opened"
+        segment.credit.begin(self._taken_samples, self._statistics.num_frames)
+        self._extend_credit()
+
+    def _extend_credit(self) -> None:
+        """Let the engine make what may be sent soon."""
+        speech = self._speech
+        if speech.segment.credit is not None:  # without a stream there is only a pause
+            ahead = self._pacer.ahead_frames() + speech.frames.num_waiting - speech.num_due
+            speech.segment.credit.extend(self._taken_samples, self._statistics.num_frames, ahead)
+
+    @property
+    def _taken_samples(self) -> int:
+        """How many samples were sent, as if the silence that is left out had been."""
+        per_sample = self._audio.sample_rate_hz / (self._audio.native_rate_hz * self._audio.speed)
+        return self._statistics.sent_samples + round(self._speech.frames.unsent_samples * per_sample)
 
     # Giving audio out
 
-    def _begin_writing(self, segment: Segment) -> None:
-        if segment.speakable and not self._begun:
+    def _begin_writing(self) -> None:
+        if self._speech.segment.speakable and not self._begun:
             self._begun = True
+            segment = self._speech.segment
             self._encoded(self._writer.begin(segment.manner.gain_db, carries_on=segment.carried is not None))
 
     async def _write_silence(self, known: Int16Array) -> None:
@@ -211,33 +228,35 @@ class Delivery:
 
         Only the last piece is really encoded. No encoder remembers more.
         """
-        silence = np.zeros(SILENT_FRAMES * self._state.spec.info.frame_samples, np.int16)
+        silence = np.zeros(SILENT_FRAMES * self._spec.info.frame_samples, np.int16)
         for begin in range(0, len(known), SILENT_FRAMES):
             codes = known[begin : begin + SILENT_FRAMES]
-            num_samples = self._maker.frames.num_samples
+            num_samples = self._speech.frames.num_samples
             samples = silence[: num_samples(begin + len(codes)) - num_samples(begin)]
             is_last = begin + SILENT_FRAMES >= len(known)
             write = self._writer.speech if is_last else self._writer.skip
             self._encoded(await self._part.do(write, samples, codes))
 
-    async def _encode(self, segment: Segment) -> None:
+    async def _encode(self) -> None:
         """Encode due frames, as far as the listener has room for them; after the last one, the segment's end."""
-        maker, frame_ms = self._maker, self._pacer.frame_ms
+        speech, frame_ms = self._speech, self._pacer.frame_ms
         most = max(1, int(self._pacer.max_chunk_ms / frame_ms)) if self._audio.may_join else 1
-        if num_frames := min(most, maker.num_due):
+        if num_frames := min(most, speech.num_due):
             await self._pacer.wait(num_frames * frame_ms if self._audio.may_join else self._audio.frame_duration_ms)
-            if num_frames := min(num_frames, maker.num_due):  # some may have been taken back meanwhile
-                self._give(segment, num_frames)
-        if maker.end is not None and not maker.frames.num_waiting:
-            if self._state.spec.resumable and maker.end.reason is FinishReason.COMPLETED:
-                self._add_codes(segment, complete=True)
-            self._finish(segment)
+            if num_frames := min(num_frames, speech.num_due):  # some may have been taken back meanwhile
+                self._give(num_frames)
+        if speech.state is State.OVER and not speech.frames.num_waiting:
+            is_whole = speech.end is not None and speech.end.reason is FinishReason.COMPLETED
+            if self._spec.resumable and is_whole:
+                self._add_codes(complete=True)
+            speech.gave_all()
+            self._encoded(self._after() if is_whole or speech.end is None else self._writer.end())
 
-    def _give(self, segment: Segment, num_frames: int) -> None:
-        frames = self._maker.frames
+    def _give(self, num_frames: int) -> None:
+        frames = self._speech.frames
         codes, samples = frames.give(num_frames)
-        if self._state.spec.resumable and frames.num_codes_taken < frames.num_given:
-            self._add_codes(segment)
+        if self._spec.resumable and frames.num_codes_taken < frames.num_given:
+            self._add_codes()
         if not len(samples):
             return  # silence at the beginning, which is not sent
         start_s = time.monotonic()
@@ -246,37 +265,27 @@ class Delivery:
             self._statistics.encoded(time.monotonic() - start_s)
 
     def _encoded(self, pieces: list[Piece]) -> None:
-        self._pieces += self._unheard(pieces)
-
-    def _finish(self, segment: Segment) -> None:
-        """Encode what follows the speech of a segment: a pause, and the audio that the stages still hold."""
-        self._finished = True
-        end = self._maker.end
-        is_cut = end is not None and end.reason is not FinishReason.COMPLETED
-        self._encoded(self._writer.end() if is_cut else self._after(segment))
-
-    def _unheard(self, pieces: list[Piece]) -> list[Piece]:
-        """Drop the pieces that the listener has from another session, and return the others."""
-        if not self._skipped.has_more and not self._skipped.has_header:
-            return pieces
-        unheard: list[Piece] = []
+        """Keep what is to be sent. Drop the pieces that the listener has from another session."""
+        skipped = self._speech.skipped
+        if not skipped.has_more and not skipped.has_header:
+            self._pieces += pieces
+            return
         for piece in pieces:
-            if self._skipped.drops(piece):
-                self._state.sent_samples += piece.num_samples
+            if skipped.drops(piece):
+                self._statistics.sent_samples += piece.num_samples
             else:
-                unheard.append(piece)
-        if self._state.spec.timestamps:
+                self._pieces.append(piece)
+        if self._spec.timestamps:
             # The other session has sent most of these marks. Which ones is unknown, so clients skip those they have.
-            self._words_again += self._word_times.take_due(self._state.sent_ms)
-        self._maker.extend_credit()
-        return unheard
+            self._words_again += self._word_times.take_due(self._statistics.sent_ms)
+        self._extend_credit()
 
-    async def _start(self, segment: Segment, send: Send) -> None:
+    async def _start(self, send: Send) -> None:
         """Send `started` and the warnings, only once."""
         if self._started:
             return
         self._started = True
-        spec = self._state.spec
+        spec = self._spec
         await send(
             synthesis_pb2.UtteranceStarted(
                 audio=self._audio.to_proto(),
@@ -284,7 +293,7 @@ class Delivery:
                 seed=spec.params.sampling.seed,
                 replay=spec.replay(),
                 checkpoint=spec.info.fingerprint,
-                from_phrase_cache=segment.is_kept,
+                from_phrase_cache=self._speech.segment.is_kept,
                 codebooks=self._packing.num_codebooks if spec.packs_codes else 0,
                 code_bits=self._packing.bits if spec.packs_codes else 0,
             )
@@ -293,22 +302,22 @@ class Delivery:
             await send(warned.to_proto())
 
     async def _warn_of_babble(self, send: Send) -> None:
-        if not self._babbled and self._maker.babbles:
+        if not self._babbled:
             self._babbled = True
-            where = round(self._state.received_ms / 1000)
+            where = round(self._statistics.received_ms / 1000)
             message = (
                 f"after {where} s the model stands still in its text and speaks on, longer than it takes; this is "
                 "probably not the text: cancel, and speak the rest again with another seed"
             )
             await send(synthesis_pb2.Warning(code="BABBLE", message=message))
 
-    def _add_codes(self, segment: Segment, *, complete: bool = False) -> None:
+    def _add_codes(self, *, complete: bool = False) -> None:
         """Add the codes of all due frames to the next audio. Many frames at once cost little each.
 
         `complete`: the segment has no more codes.
         """
-        frames = self._maker.frames
-        num_before, codes = frames.take_codes(frames.num_given + self._maker.num_due)
+        segment, frames = self._speech.segment, self._speech.frames
+        num_before, codes = frames.take_codes(frames.num_given + self._speech.num_due)
         offset = 2 * num_before * self._packing.num_codebooks  # in bytes of codes that are not packed
         record = audio_pb2.SegmentCodes(
             segment=segment.number,
@@ -317,19 +326,20 @@ class Delivery:
             draw=segment.draw,
             unsent_samples=frames.unsent_samples,
         )
-        if self._state.spec.packs_codes:
+        if self._spec.packs_codes:
             record.packed = self._packing.pack(codes)
         else:
             record.codes = codes.astype("<u2").tobytes()
         self._codes.append(record)
 
-    def _after(self, segment: Segment) -> list[Piece]:
+    def _after(self) -> list[Piece]:
         """Return what follows the speech of a segment: a pause, and the audio that the stages still hold."""
+        segment = self._speech.segment
         assert segment.end is not None, "it is complete"
         if segment.end.last:
             return self._writer.end()
         pieces: list[Piece] = []
-        if segment.end.pause_ms and self._state.received_samples:
+        if segment.end.pause_ms and self._statistics.received_samples:
             self._word_times.push_audio(self._audio.pause(segment.end.pause_ms))
             pieces = self._writer.pause(segment.end.pause_ms)
         elif not segment.speakable:
@@ -342,7 +352,7 @@ class Delivery:
         await self._send_marks(num_samples, send)
         chunk = audio_pb2.AudioChunk(
             data=data,
-            start_ms=self._state.sent_ms,
+            start_ms=self._statistics.sent_ms,
             num_samples=num_samples,
             flush_id=self._flush_id,
             budget=self._statistics.first_budget() if num_samples else None,
@@ -354,35 +364,27 @@ class Delivery:
 
     def _receipt(self, num_samples: int) -> audio_pb2.Receipt | None:
         """Return the receipt for what is heard once these samples are."""
-        receipts, segment, frames = self._state.spec.receipts, self._segments.current, self._maker.frames
+        receipts, segments, frames = self._spec.receipts, self._segments, self._speech.frames
         if receipts is None:
             return None
-        num_samples += self._state.sent_samples
+        num_samples += self._statistics.sent_samples
         heard_chars = self._word_times.position(num_samples * 1000 / self._audio.sample_rate_hz)
-        text = "".join(self._state.written)[:heard_chars]
-        start_char = self._word_times.written_end(segment.start_char)
-        place = Place(segment.number, start_char, frames.num_given, self._num_frames_before, self._pause_ms)
+        text = "".join(segments.written)[:heard_chars]
+        start_char = self._word_times.written_end(segments.current.start_char)
+        before = segments.num_frames_before, segments.pause_ms_before
+        place = Place(segments.current.number, start_char, frames.num_given, *before)
         return receipts.issue(text, num_samples, self._audio, place, frames.codes(frames.num_given))
 
     def _taken(self, num_samples: int) -> None:
         if num_samples:
             self._statistics.sent(num_samples)
-            self._maker.extend_credit()
+            self._extend_credit()
 
     async def _send_marks(self, num_samples: int, send: Send) -> None:
         """Send the marks of words that begin in the audio that goes out next, if the client wants marks."""
-        if not self._state.spec.timestamps:
+        if not self._spec.timestamps:
             return
-        until_ms = (self._state.sent_samples + num_samples) * 1000 / self._audio.sample_rate_hz
+        until_ms = (self._statistics.sent_samples + num_samples) * 1000 / self._audio.sample_rate_hz
         if words := self._words_again + self._word_times.take_due(until_ms):
             self._words_again = []
             await send(synthesis_pb2.Marks(marks=[word.to_proto() for word in words]))
-
-
-def _reason(end: StreamEnd) -> FinishReason:
-    """Return what the end of a stream means for the utterance. Raises EngineUnavailable or StreamFailed."""
-    if end.reason in _ENDS_WELL:
-        return end.reason
-    if end.reason is FinishReason.UNAVAILABLE:
-        raise EngineUnavailable(end.detail or "the engine stopped; try again")
-    raise StreamFailed(end.detail or f"the engine ended a stream with {end.reason.name}")

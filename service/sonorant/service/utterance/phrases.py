@@ -174,7 +174,7 @@ class PhraseStream:
     """Takes the place of an engine stream. All its frames are there, and come as fast as they are taken."""
 
     ended = True
-    moved_at = None  # not known
+    moved_at = said_at = None  # not known
 
     def __init__(self, phrase: Phrase, frame_samples: int) -> None:
         self.codes = phrase.codes

@@ -15,7 +15,7 @@ from sonorant.service.text.checks import is_speakable
 from sonorant.service.text.markup import NEUTRAL, Manner
 from sonorant.service.text.segmenter import EndSegment, Event, Text
 from sonorant.service.utterance.phrases import CallerPhrases, PhraseStream, SpokenPhrase, is_greedy
-from sonorant.service.utterance.state import UtteranceState
+from sonorant.service.utterance.requests import UtteranceSpec
 
 MAX_PENDING_FLUSHES = 64
 MAX_CARRIED_FRAMES = 250  # 20 s; more would take too long to prefill again
@@ -45,7 +45,6 @@ class Segment:
     ready: asyncio.Event = field(default_factory=asyncio.Event)  # there is something to say, or there never will be
     closed: asyncio.Event = field(default_factory=asyncio.Event)  # `end` is set
     draw: int = 0  # number of times that the model has to say it again, each time with another seed
-    revised: bool = False  # its text was revised while it was spoken: it has no stream until it is set back
     text_positions: tuple[float, ...] = ()  # of the frames of its earlier streams, if the engine reported them
     stream: EngineStream | PhraseStream | None = None
     credit: Credit | None = None  # of the stream
@@ -126,8 +125,10 @@ class Segment:
 
 
 class Segments:
-    def __init__(self, state: UtteranceState, reservation: Reservation, phrases: CallerPhrases) -> None:
-        self._state = state
+    def __init__(self, spec: UtteranceSpec, reservation: Reservation, phrases: CallerPhrases) -> None:
+        self.written: list[str] = []  # the text so far, in the pieces in which it was pushed
+        self.num_frames_before = self.pause_ms_before = 0  # of all segments before the current one
+        self._spec = spec
         self.reservation = reservation
         self.phrases = phrases
         self._segments = deque([Segment()])
@@ -151,10 +152,11 @@ class Segments:
     def finish_current(self, codes: Int16Array) -> None:
         """Remove the current segment, all of which was sent. `codes`: its frames, [frames, codebooks]."""
         over = self._segments.popleft()
+        assert over.end is not None, "it is complete"
+        self.num_frames_before += len(codes)
+        self.pause_ms_before += over.end.pause_ms
         if self.current.carries_on:
-            self.current.carried = _carried(
-                over, codes, min(MAX_CARRIED_FRAMES, self._state.spec.info.max_context // 4)
-            )
+            self.current.carried = _carried(over, codes, min(MAX_CARRIED_FRAMES, self._spec.info.max_context // 4))
 
     def check_flush(self) -> None:
         """Raise LimitReached if too many flushes wait already."""
@@ -196,19 +198,16 @@ class Segments:
         segment.empty()
         return ends
 
-    def open(
-        self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None, num_counted: int = 0
-    ) -> None:
+    def open(self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None) -> None:
         """Give the segment its stream. Raises what `Reservation.open` raises.
 
-        `credit_frames`: how many frames it may make after the known ones. `known_codes` [frames, codebooks]: frames
-        that it continues, of which `num_counted` are among the utterance's frames already.
+        `credit_frames`: how many frames it may make after the known ones. `known_codes` [frames, codebooks]: frames of
+        the segment that it continues.
         """
-        spec = self._state.spec
+        spec = self._spec
         if (carried := segment.carried) is not None:
             known_codes = carried.codes if known_codes is None else np.concatenate([carried.codes, known_codes])
-            num_counted += len(carried.codes)
-        params = self._params(segment, num_counted)
+        params = self._params(segment)
         if known_codes is None and not segment.draw and (spec.seed_given or is_greedy(params)):
             segment.repeatable = params
         phrase = None
@@ -222,14 +221,13 @@ class Segments:
                 num_known = 0 if known_codes is None else len(known_codes)
                 params = replace(params, times_text=segment.text_positions[:num_known])
             stream = self.reservation.open(params, credit_frames, known_codes)
-        segment.revised = False
         segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
 
     def may_be_phrase(self, segment: Segment) -> bool:
         """Return whether the text so far is in the phrase cache, so that it can be used if no more text comes."""
         if not self.phrases.is_on or segment.end is not None or segment.carried is not None:
             return False
-        spec, params = self._state.spec, self._params(segment, 0)
+        spec, params = self._spec, self._params(segment)
         if not (spec.seed_given or is_greedy(params)):
             return False
         return self.phrases.find(spec.voice_id, params, segment.spoken) is not None
@@ -237,14 +235,15 @@ class Segments:
     def keep(self, segment: Segment, spoken: SpokenPhrase) -> None:
         """Put a segment into the phrase cache, if all of it was made at the first try."""
         if segment.repeatable is not None:
-            spoken.keep(self._state.spec.voice_id, segment.repeatable, segment.spoken)
+            spoken.keep(self._spec.voice_id, segment.repeatable, segment.spoken)
 
-    def _params(self, segment: Segment, num_counted: int) -> SynthesisParams:
-        spec = self._state.spec
+    def _params(self, segment: Segment) -> SynthesisParams:
+        spec = self._spec
         params = spec.params
         sampling = drawn_again(params.sampling, spec.info.default_sampling, segment.draw)
         if spec.max_frames_given:  # for the utterance, not for each of its segments
-            left = params.sampling.max_frames - self._state.num_frames + num_counted
+            num_carried = 0 if segment.carried is None else len(segment.carried.codes)
+            left = params.sampling.max_frames - self.num_frames_before + num_carried
             sampling = replace(sampling, max_frames=left)
         instruct = f"{params.instruct} {segment.manner.instructions}".strip()
         is_same = sampling is params.sampling and instruct == params.instruct

@@ -7,7 +7,7 @@ from sonorant.engine import FinishReason, PcmChunk, StreamBudget, StreamEnd
 from sonorant.service.operations.latency import latency_budget
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.text.checks import is_speakable
-from sonorant.service.utterance.state import UtteranceState
+from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.word_times import WordTimes
 from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.latency_pb2 import LatencyBudget
@@ -16,7 +16,8 @@ from sonorant.tts.v1.latency_pb2 import LatencyBudget
 class Statistics:
     def __init__(
         self,
-        state: UtteranceState,
+        utterance_id: str,
+        spec: UtteranceSpec,
         word_times: WordTimes,
         playout: Playout,
         clock: Callable[[], float] = time.monotonic,
@@ -24,7 +25,11 @@ class Statistics:
     ) -> None:
         """`arrived_s`: when the call arrived, if the text came with it."""
         self.played_ms = 0  # as the client reports
-        self._state = state
+        self.num_frames = 0  # delivered by the engine
+        self.received_samples = 0  # of these frames, at the engine's rate
+        self.sent_samples = 0  # taken by gRPC, at the rate of the wire
+        self._utterance_id = utterance_id
+        self._spec = spec
         self._word_times = word_times
         self._playout = playout
         self._clock = clock
@@ -43,6 +48,14 @@ class Statistics:
         self._budget: LatencyBudget | None = None
 
     @property
+    def sent_ms(self) -> int:
+        return self.sent_samples * 1000 // self._spec.audio.sample_rate_hz
+
+    @property
+    def received_ms(self) -> int:
+        return self.received_samples * 1000 // self._spec.audio.native_rate_hz
+
+    @property
     def has_speakable_text(self) -> bool:
         return self._first_text_s > 0
 
@@ -58,15 +71,15 @@ class Statistics:
 
     def received(self, chunk: PcmChunk, num_samples: int, *, is_kept: bool = False) -> None:
         """Count a chunk, of which `num_samples` are to be heard."""
-        self._state.num_frames += chunk.num_frames
+        self.num_frames += chunk.num_frames
         self._kept_frames += chunk.num_frames if is_kept else 0
-        self._state.received_samples += num_samples
+        self.received_samples += num_samples
         self._engine_budget = self._engine_budget or chunk.budget
 
     def taken_back(self, num_frames: int, num_samples: int) -> None:
         """Count frames that were received and that nobody will hear."""
-        self._state.num_frames -= num_frames
-        self._state.received_samples -= num_samples
+        self.num_frames -= num_frames
+        self.received_samples -= num_samples
         self._dropped_frames += num_frames
 
     def encoded(self, duration_s: float) -> None:
@@ -87,7 +100,7 @@ class Statistics:
             self._encode_s,
             self._clock(),
             self._arrived_s,
-            self._state.spec.recording,
+            self._spec.recording,
         )
         return self._budget
 
@@ -95,8 +108,8 @@ class Statistics:
         """Count samples that gRPC has taken."""
         if self._first_audio_ms is None:
             self._first_audio_ms = round((self._clock() - self._first_text_s) * 1000)
-        self._state.sent_samples += num_samples
-        self._playout.sent(self._state.utterance_id, num_samples * 1000 / self._state.spec.audio.sample_rate_hz)
+        self.sent_samples += num_samples
+        self._playout.sent(self._utterance_id, num_samples * 1000 / self._spec.audio.sample_rate_hz)
 
     def silenced(self, played_ms: int | None) -> None:
         """Note that the listener hears no more than `played_ms`; None = no more than by now."""
@@ -104,28 +117,27 @@ class Statistics:
             self._heard_ms = self._heard_by_now_ms()
         else:
             self.played_ms = played_ms
-            self._heard_ms = min(played_ms, self._state.sent_ms)
+            self._heard_ms = min(played_ms, self.sent_ms)
 
     def to_proto(self, reason: FinishReason, num_chars: int) -> synthesis_pb2.SynthesisStats:
-        state = self._state
         if reason == FinishReason.COMPLETED:
             spoken_chars = num_chars
         else:
-            heard_ms = self._heard_by_now_ms() if reason == FinishReason.CANCELLED else state.sent_ms
+            heard_ms = self._heard_by_now_ms() if reason == FinishReason.CANCELLED else self.sent_ms
             spoken_chars = self._word_times.position(heard_ms)
         generation_ms = round(self._generation_s * 1000)
         return synthesis_pb2.SynthesisStats(
             input_chars=num_chars,
-            audio_ms=state.received_ms,
-            sent_ms=state.sent_ms,
+            audio_ms=self.received_ms,
+            sent_ms=self.sent_ms,
             played_ms=self.played_ms,
             spoken_chars=spoken_chars,
             queue_ms=round(self._queue_s * 1000),
             first_audio_ms=self._first_audio_ms or 0,
             generation_ms=generation_ms,
-            codec_frames=state.num_frames,
+            codec_frames=self.num_frames,
             kept_frames=self._kept_frames,
-            real_time_factor=generation_ms / state.received_ms if state.received_ms else 0.0,
+            real_time_factor=generation_ms / self.received_ms if self.received_ms else 0.0,
             first_audio_budget=self._budget,
             heals=self.num_heals,
             missed_ends=self.num_missed_ends,
@@ -135,4 +147,4 @@ class Statistics:
     def _heard_by_now_ms(self) -> float:
         if self._heard_ms is not None:
             return self._heard_ms
-        return self._state.sent_ms - self._playout.unheard_ms(self._state.utterance_id)
+        return self.sent_ms - self._playout.unheard_ms(self._utterance_id)

@@ -22,7 +22,7 @@ from sonorant.service.utterance.receipts import FreeText
 from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.resumption import CHARS_PER_S, Resumption
 from sonorant.service.utterance.segments import Segment, Segments
-from sonorant.service.utterance.state import UtteranceState
+from sonorant.service.utterance.speech import Speech
 from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import DEFAULT_MS_PER_UNIT, WordTimes
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
@@ -66,7 +66,7 @@ class Utterance:
     ) -> None:
         spec, resumption = spec.with_seed(), beginning.resumption
         self.id = utterance_id
-        self.state = UtteranceState(utterance_id, spec, resumption)
+        self.spec = spec
         self.pacer = Pacer(beginning.playout, beginning.max_lead_ms, spec.audio, spec.info, whole=beginning.whole)
         self._segmenter = Segmenter(
             spec.policy, allowance.max_text_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as
@@ -80,7 +80,10 @@ class Utterance:
             written_begin=self._segmenter.written_begin,
             written_end=self._segmenter.written_end,
         )
-        self.statistics = Statistics(self.state, self.word_times, beginning.playout, arrived_s=beginning.arrived_s)
+        self.statistics = Statistics(
+            utterance_id, spec, self.word_times, beginning.playout, arrived_s=beginning.arrived_s
+        )
+        self._resumption = resumption
         self._charge = allowance.charge
         self._free = FreeText(resumption.heard if resumption is not None else None)
         self._longer_chars = 0  # how much longer the spoken text is than the written one
@@ -93,10 +96,9 @@ class Utterance:
             follows=beginning.follows,
             is_background=spec.scheduling.is_background,
         )
-        self._segments = Segments(self.state, reservation, allowance.phrases)
-        self._delivery = Delivery(
-            self.state, self._segments, self.word_times, self.pacer, self.statistics, allowance.part
-        )
+        self.segments = Segments(spec, reservation, allowance.phrases)
+        self._speech = Speech(spec, self.segments, self.word_times, self.statistics, resumption, whole=beginning.whole)
+        self._delivery = Delivery(self._speech, self.pacer, allowance.part)
 
     @property
     def text_ended(self) -> bool:
@@ -116,7 +118,7 @@ class Utterance:
 
     def push(self, text: str) -> None:
         """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
-        self.state.written.append(text)
+        self.segments.written.append(text)
         self._note(text)
         begin = 0
         for end in self._cuts(len(text)):
@@ -130,26 +132,26 @@ class Utterance:
 
         Raises InvalidField, LimitReached or InvalidSynthesis.
         """
-        written = "".join(self.state.written)
+        written = "".join(self.segments.written)
         if from_char > len(written):
             raise InvalidField("revise.from_char", f"{from_char} is over the {len(written)} characters that came")
-        heard = self._delivery.heard_to(self._segmenter.reading.said(written))
+        heard = self._speech.heard_to(self._segmenter.reading.said(written))
         at = place(written, from_char, self._segmenter.written_end(heard), text)
         text = text[at.text_char :]
         self._segmenter.check_revision(at.from_char, text)
         before = written[: at.from_char]
         reading = self._segmenter.reading.again(before)
         said = reading.said(before)
-        segment = self._segments.at(len(said))
+        segment = self.segments.at(len(said))
         first = next(slices(text))
         self._segmenter.restart(segment.start_char, len(before), reading, segment.manner)
         events = self._again(segment, said[segment.start_char :]) + self._segmenter.push(first)
         num_dropped = self._delivery.revise(segment, _spoken(events))
-        self._longer_chars -= sum(each.num_longer for each in self._segments if each.number >= segment.number)
-        ends = self._segments.revise(segment)
+        self._longer_chars -= sum(each.num_longer for each in self.segments if each.number >= segment.number)
+        ends = self.segments.revise(segment)
         self.word_times.revise_text(segment.start_char)
-        self.state.written = [before, first]
-        lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.state.spec.info.frame_rate_hz)
+        self.segments.written = [before, first]
+        lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.spec.info.frame_rate_hz)
         if (more := len(text) + min(lost_chars, len(written) - at.from_char) - (len(written) - at.from_char)) > 0:
             self._charge(more)
         self._note(first)
@@ -161,7 +163,7 @@ class Utterance:
 
     def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> None:
         """End the segment here. Raises LimitReached, InvalidField or InvalidSynthesis."""
-        self._segments.check_flush()
+        self.segments.check_flush()
         self._commit(self._segmenter.flush(flush_id, pause_ms, carries_on=carries_on))
 
     def end(self) -> None:
@@ -181,39 +183,39 @@ class Utterance:
 
     def start(self) -> None:
         """Open the stream of the first text, which else its turn does. Raises InvalidSynthesis."""
-        segment = self._segments.current
-        is_new = self.state.resumption is None and segment.stream is None
-        if is_new and segment.speakable and not self._segments.may_be_phrase(segment):
+        segment = self.segments.current
+        is_new = self._resumption is None and segment.stream is None
+        if is_new and segment.speakable and not self.segments.may_be_phrase(segment):
             with suppress(EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
-                self._segments.open(segment, self.pacer.ahead_frames())
+                self.segments.open(segment, self.pacer.ahead_frames())
 
     def may_prefill(self, *, follows: bool) -> bool:
         """Whether the engine has made all of the segment that is being spoken, and another comes after it, or another
         utterance (`follows`).
         """
-        stream = self._segments.current.stream
-        return stream is not None and stream.ended and (follows or len(self._segments) > 1)
+        stream = self.segments.current.stream
+        return stream is not None and stream.ended and (follows or len(self.segments) > 1)
 
     def prefill(self) -> bool:
         """Let the engine begin with the next segment once it has made those before. Return whether all is made.
 
         Raises InvalidSynthesis.
         """
-        for number, segment in enumerate(self._segments):
-            if segment.revised:
-                return False
+        if self._speech.is_set_back:
+            return False
+        for number, segment in enumerate(self.segments):
             if segment.stream is None:
                 if not segment.speakable:
                     if segment.end is None:
                         return False
                     continue
                 # Only in its turn is it known how many frames are left, or which frames it continues.
-                if number > 0 and (self.state.spec.max_frames_given or segment.carries_on):
+                if number > 0 and (self.spec.max_frames_given or segment.carries_on):
                     return False
-                if self._segments.may_be_phrase(segment):
+                if self.segments.may_be_phrase(segment):
                     return False
                 try:
-                    self._segments.open(segment, PREFILL_FRAMES)
+                    self.segments.open(segment, PREFILL_FRAMES)
                 except (EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
                     return False
             if segment.stream is None or not segment.stream.ended:
@@ -223,10 +225,10 @@ class Utterance:
     def pass_place_on(self, following: "Utterance", *, is_over: bool = False) -> None:
         """Give the place in the engine to the next utterance, if that has something to say to the same checkpoint, and
         this one does not need it any more: all of it is made, or it `is_over`."""
-        is_made = is_over or self._delivery.is_all_made
-        is_same = following.state.spec.params.checkpoint == self.state.spec.params.checkpoint
-        if is_made and is_same and following._segments.current.speakable:
-            self._segments.reservation.pass_on(following._segments.reservation)
+        is_made = is_over or self._speech.is_all_made
+        is_same = following.spec.params.checkpoint == self.spec.params.checkpoint
+        if is_made and is_same and following.segments.current.speakable:
+            self.segments.reservation.pass_on(following.segments.reservation)
 
     async def speak(self, send: Send, before_leaving: Callable[[], None] = lambda: None) -> FinishReason:
         """Speak all of it, and return the reason for `done`. Raises what `Delivery.run` raises.
@@ -257,7 +259,7 @@ class Utterance:
 
     def abort(self, _call: object = None) -> None:
         """Stop the engine's work at once."""
-        self._segments.cancel()
+        self.segments.cancel()
 
     def _again(self, segment: Segment, text: str) -> list[Event]:
         """Push the beginning of a segment once more, with the commits that were in it, and return its events."""
@@ -272,7 +274,7 @@ class Utterance:
 
     def _note(self, text: str) -> None:
         """Note that text came. Of markup, only what is said counts, once it is committed."""
-        if self.state.spec.written_as == PLAIN:
+        if self.spec.written_as == PLAIN:
             self.statistics.text(text)
 
     def _commit(self, events: Iterable[Event]) -> None:
@@ -284,23 +286,23 @@ class Utterance:
                     self.word_times.push_text(written)
                 case EndSegment():
                     self.word_times.end_text()
-            self._segments.apply(event)
+            self.segments.apply(event)
             if isinstance(event, EndSegment) and not event.last:
-                begun = self._segments.last
+                begun = self.segments.last
                 start_char = self._segmenter.written_end(begun.start_char)
                 if due := self._free.begin_segment(begun.number, start_char, event.pause_ms):
                     self._charge(due)
 
     def _cuts(self, num_chars: int) -> list[int]:
         """Return where in the next `num_chars` the session that began the utterance committed text during a pause."""
-        if self.state.resumption is None:
+        if self._resumption is None:
             return []
         start = self._segmenter.num_chars
-        return [at - start for at in self.state.resumption.committed_chars if 0 < at - start <= num_chars]
+        return [at - start for at in self._resumption.committed_chars if 0 < at - start <= num_chars]
 
     def _charge_longer(self, events: Iterable[Event]) -> None:
         """Charge for text that pronunciations make longer, as if it had been written out."""
-        if not self.state.spec.lexicon.entries:
+        if not self.spec.lexicon.entries:
             return
         self._longer_chars += sum(len(event.spoken) - len(event.written) for event in events if isinstance(event, Text))
         if (more := self._longer_chars - self._charged_longer_chars) > 0:
