@@ -21,7 +21,7 @@ from sonorant.service.calls.stalled import Stalled
 from sonorant.service.dictionaries.dictionaries import Dictionaries
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.tracing import Tracer
-from sonorant.service.rpc.parts import Parts
+from sonorant.service.session.parts import Parts
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.utterance.phrases import Phrases
 from sonorant.service.utterance.receipts import read_key

@@ -25,12 +25,12 @@ from sonorant.service.operations.garbage import collect_garbage
 from sonorant.service.operations.metrics_port import serve_metrics
 from sonorant.service.rpc.dictionaries import DictionaryServicer
 from sonorant.service.rpc.health import HealthServicer
-from sonorant.service.rpc.parts import Parts
 from sonorant.service.rpc.readiness import Readiness
 from sonorant.service.rpc.riva import RivaServicer
 from sonorant.service.rpc.services import add_services
 from sonorant.service.rpc.speech import TextToSpeechServicer
 from sonorant.service.rpc.voices import VoiceServicer
+from sonorant.service.session.parts import Parts
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.utterance.phrases import EVERYBODY, CallerPhrases
 from sonorant.service.utterance.wanted_phrases import read_phrases, speak_phrases

@@ -18,7 +18,7 @@ from grpc_status import rpc_status
 
 from sonorant.engine import EngineState, FinishReason
 from sonorant.service.calls import stalled
-from sonorant.service.session.commands import MAX_OPEN_UTTERANCES
+from sonorant.service.session.session import MAX_OPEN_UTTERANCES
 from sonorant.service.status import DOMAIN
 from sonorant.service.utterance.segments import MAX_PENDING_FLUSHES
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 
 from sonorant.engine import EngineState, FinishReason
-from sonorant.service.session.commands import MAX_OPEN_UTTERANCES
+from sonorant.service.session.session import MAX_OPEN_UTTERANCES
 from sonorant.service.utterance.segments import MAX_PENDING_FLUSHES
 from sonorant.service.utterance.speech import MAX_HEALS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2

@@ -17,15 +17,13 @@ from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.rpc.background_work import BackgroundWork
 from sonorant.service.rpc.explain import explain
-from sonorant.service.rpc.parts import Parts
 from sonorant.service.session.alive import Quiet, SignsOfLife
-from sonorant.service.session.commands import MAX_OPEN_UTTERANCES
 from sonorant.service.session.decoding import DecodeMessage, Decoding, check_decode
-from sonorant.service.session.session import Session
+from sonorant.service.session.parts import Parts
+from sonorant.service.session.session import MAX_OPEN_UTTERANCES, Session
 from sonorant.service.session.turns import PAYLOADS
 from sonorant.service.text.checks import check_whole, slices
 from sonorant.service.utterance.delivery import Message
-from sonorant.service.utterance.receipts import Receipts
 from sonorant.service.utterance.requests import (
     check_lead,
     check_silence,
@@ -119,15 +117,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._admit(call.caller, resuming=resuming)
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
-        session = Session(
-            call_context.current(),
-            self._parts.allowance(call.caller),
-            self._parts.voices,
-            self._parts.dictionaries,
-            self._parts.limits,
-            self._signs,
-            Receipts.of(call.caller, self._parts.receipt_key),
-        )
+        session = Session(call_context.current(), self._parts, self._signs)
         self._sessions.add(session)  # before the next await, as a drain may begin there
         call_context.on_call_end(lambda _call: self._sessions.discard(session))
         await self._parts.limits.enter(call.caller, call_context.on_call_end)

@@ -12,54 +12,52 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from sonorant.engine import EngineError
-from sonorant.service.admission.limits import Limits
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
-from sonorant.service.dictionaries.dictionaries import Dictionaries
-from sonorant.service.errors import ConfigRequired, InvalidField, RequestError
+from sonorant.service.errors import ConfigRequired, Draining, InvalidField, LimitReached, RequestError
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.session.alive import Quiet, SignsOfLife
-from sonorant.service.session.commands import Commands
-from sonorant.service.session.turns import Turns
-from sonorant.service.utterance.allowance import Allowance
+from sonorant.service.session.parts import Parts
+from sonorant.service.session.turns import OpenUtterance, Turns
+from sonorant.service.text.checks import slices
 from sonorant.service.utterance.receipts import Receipts
-from sonorant.service.utterance.requests import SpeakSpec, check_speak_config, check_synthesis
-from sonorant.service.utterance.resumption import check_resume
-from sonorant.service.voices.choice import VoiceChooser
-from sonorant.tts.v1 import speak_pb2
+from sonorant.service.utterance.requests import (
+    SpeakSpec,
+    UtteranceSpec,
+    check_speak_config,
+    check_synthesis,
+    check_utterance_id,
+)
+from sonorant.service.utterance.resumption import Resumption, check_resume
+from sonorant.service.utterance.utterance import Beginning, Utterance
+from sonorant.tts.v1 import speak_pb2, synthesis_pb2
+
+MAX_OPEN_UTTERANCES = 32
+ALL = "*"  # in `cancel`: every utterance
 
 
 class Session:
     """Owns all state of the session. Belongs to one event loop."""
 
-    def __init__(
-        self,
-        call: CallContext,
-        allowance: Allowance,
-        voices: VoiceChooser,
-        dictionaries: Dictionaries,
-        limits: Limits,
-        signs: SignsOfLife,
-        receipts: Receipts | None,
-    ) -> None:
+    def __init__(self, call: CallContext, parts: Parts, signs: SignsOfLife) -> None:
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
         self._call = call
-        self._allowance = allowance
-        self._voices = voices
-        self._dictionaries = dictionaries
-        self._limits = limits
+        self._parts = parts
+        self._allowance = parts.allowance(call.caller)
+        self._receipts = Receipts.of(call.caller, parts.receipt_key)
         self._playout = Playout()
-        self._turns = Turns(self.outbox, call.request_id, allowance.part)
-        self._commands = Commands(self._turns, self._playout, self.outbox, allowance)
+        self._turns = Turns(self.outbox, call.request_id, self._allowance.part)
         self._spec: SpeakSpec | None = None  # from the first config
+        self._wanted: UtteranceSpec | None = None  # of new utterances, from the latest config
+        self._current_id: str | None = None  # what "" means, until its `end` or `cancel`
+        self._num_minted = 0
         self._tasks: asyncio.TaskGroup | None = None  # while the session runs
         self._idle_timer: asyncio.TimerHandle | None = None
         self._drain_ms: int | None = None  # set while the server drains
         self._last_message_s = time.monotonic()
         self._takes = False  # whether a message is being handled: its text may wait for its turn
         self._signs = signs
-        self._receipts = receipts
         self._quiet: Quiet | None = None  # set if the client asked for signs of life
 
     async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
@@ -91,7 +89,6 @@ class Session:
         If there is no config yet, the client is told after `SessionStarted`.
         """
         self._drain_ms = drain_ms
-        self._commands.draining = True
         if self._spec is not None:
             self._say_go_away()
 
@@ -107,7 +104,7 @@ class Session:
         async for request in requests:
             await self._take(request)
         await asyncio.sleep(END_OF_REQUESTS_S)
-        await self._commands.finish()
+        await self._finish()
 
     async def _take(self, request: speak_pb2.SpeakRequest) -> None:
         self._takes = True
@@ -118,44 +115,44 @@ class Session:
             raise ConfigRequired(
                 f'the first message must be config, not {payload or "empty"}; {{"config": {{}}}} will do'
             )
+        if payload != "config" and not (payload == "cancel" and request.utterance_id == ALL):
+            check_utterance_id(request.utterance_id)
+        wanted = request.utterance_id or self._current_id
         match payload:
             case "config":
                 await self._configure(request.config)
             case "resume":
                 await self._resume(request.utterance_id, request.resume)
             case "text":
-                await self._limits.prepare(self._call.caller, len(request.text))
-                await self._commands.text(request.utterance_id, request.text)
+                await self._text(wanted, request.text)
             case "revise":
-                await self._limits.prepare(self._call.caller, len(request.revise.text))
-                await self._commands.revise(request.utterance_id, request.revise)
+                await self._revise(wanted, request.revise)
             case "flush":
-                await self._commands.flush(request.utterance_id, request.flush)
+                await self._flush(wanted, request.flush)
             case "end":
-                await self._commands.end(request.utterance_id)
-            case "cancel" if request.utterance_id == "*":
-                self._commands.cancel_all(request.cancel)
+                await self._end(wanted)
+            case "cancel" if request.utterance_id == ALL:
+                self._cancel_all(request.cancel)
             case "cancel":
-                self._commands.cancel(request.utterance_id, request.cancel)
+                self._cancel(wanted, request.cancel)
             case "playback":
-                self._commands.report(request.utterance_id, request.playback.played_ms)
+                self._report(request.utterance_id, request.playback.played_ms)
             case _:
                 raise InvalidField("payload", "set one of config, text, flush, end, cancel, playback, resume, revise")
         self._takes = False
         self._last_message_s = time.monotonic()
 
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
-        choice = await self._voices.choose(config.synthesis.voice, "config.synthesis.voice", self._call.caller)
-        spec = check_speak_config(config, choice, self._allowance.reservations.engine, self._call.caller.text_format)
         caller = self._call.caller
-        named = await self._dictionaries.named(config.synthesis, "config.synthesis", caller)
+        choice = await self._parts.voices.choose(config.synthesis.voice, "config.synthesis.voice", caller)
+        spec = check_speak_config(config, choice, self._parts.engine, caller.text_format)
+        named = await self._parts.dictionaries.named(config.synthesis, "config.synthesis", caller)
         spec = replace(spec, utterance=replace(spec.utterance.over(*named), receipts=self._receipts))
         if self._spec is not None:
             if config.HasField("opening"):
                 raise InvalidField("config.opening", "only the first config opens an utterance; send text")
             first = self._spec.utterance
-            spoken = replace(spec.utterance, resumable=first.resumable, packs_codes=first.packs_codes)
-            self._commands.spec = replace(self._spec, utterance=spoken)
+            self._wanted = replace(spec.utterance, resumable=first.resumable, packs_codes=first.packs_codes)
             return
         started = speak_pb2.SessionStarted(
             session_id=self._call.session_id,
@@ -169,7 +166,7 @@ class Session:
             takes_opening=True,
         )
         self.outbox.put(speak_pb2.SpeakResponse(session=started))  # the first one, but not written yet
-        self._spec = self._commands.spec = spec
+        self._spec, self._wanted = spec, spec.utterance
         self._watch_idle()
         if spec.max_silence_s is not None:
             self._quiet = Quiet(self.outbox, _sign, spec.max_silence_s, self._is_open)
@@ -177,23 +174,23 @@ class Session:
             self._say_go_away()
         if config.HasField("opening"):
             opening = config.opening
-            self._commands.arrived_s = self._call.arrived_s
-            await self._limits.prepare(self._call.caller, len(opening.text))
-            await self._commands.text(opening.utterance_id, opening.text)
+            check_utterance_id(opening.utterance_id)
+            await self._text(opening.utterance_id, opening.text, arrived_s=self._call.arrived_s)
             if opening.end:
-                await self._commands.end(opening.utterance_id)
-            await self._commands.start()
-            self._commands.arrived_s = None
+                await self._end(opening.utterance_id or self._current_id)
+            if (entry := self._turns.current) is not None:
+                # Now, and not some steps of the event loop later, as its turn would.
+                await self._turns.change_in_turn(entry, entry.utterance.start)
         self.outbox.wake()
 
     async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
         """Resume an utterance. If that fails, only this utterance ends."""
         assert self._spec is not None, "config came first"
-        engine = self._allowance.reservations.engine
         try:
-            choice = await self._voices.choose(resume.replay.voice, "resume.replay.voice", self._call.caller)
-            spec = check_synthesis(resume.replay, choice, engine, "resume.replay", non_streaming_default=False)
-            spec = spec.over(*await self._dictionaries.named(resume.replay, "resume.replay", self._call.caller))
+            caller, replay = self._call.caller, resume.replay
+            choice = await self._parts.voices.choose(replay.voice, "resume.replay.voice", caller)
+            spec = check_synthesis(replay, choice, self._parts.engine, "resume.replay", non_streaming_default=False)
+            spec = spec.over(*await self._parts.dictionaries.named(replay, "resume.replay", caller))
             session = self._spec.utterance
             spec = replace(
                 spec,
@@ -208,9 +205,146 @@ class Session:
             resumption = await self._allowance.part.do(
                 check_resume, resume, spec.info, spec.params.sampling.max_frames, spec.audio, self._receipts
             )
-            self._commands.resume(utterance_id, spec, resumption)
+            if not utterance_id or self._turns.is_known(utterance_id):
+                raise InvalidField("utterance_id", "resume an utterance under its own id, before anything else of it")
+            if resumption.played_ms is not None:
+                self._playout.sent(utterance_id, resumption.received_ms(spec.audio.sample_rate_hz))
+                self._playout.report(utterance_id, resumption.played_ms)
+            self._open(utterance_id, spec, resumption)
         except (RequestError, EngineError) as error:
-            self._commands.refuse(utterance_id, error)
+            self._turns.stop(self._turns.get(utterance_id) or self._open(utterance_id), error)
+
+    async def _text(self, wanted: str | None, text: str, arrived_s: float | None = None) -> None:
+        """`arrived_s`: when the call arrived, if the text came with it."""
+        await self._parts.limits.prepare(self._call.caller, len(text))
+        if wanted and not self._turns.takes_text(wanted):
+            if self._turns.is_first_late_text(wanted):
+                self._warn_inactive(wanted, "text")
+            return
+        entry = self._turns.get(wanted) or self._open(wanted or self._mint(), arrived_s=arrived_s)
+        self._turns.change(entry, entry.utterance.accept, text)
+        await self._turns.push(entry, slices(text))
+
+    async def _revise(self, wanted: str | None, revise: speak_pb2.Revise) -> None:
+        await self._parts.limits.prepare(self._call.caller, len(revise.text))
+        if (entry := self._taking_text(wanted, "revise")) is not None:
+            rest: list[str] = []
+            await self._turns.change_in_turn(entry, self._revise_now, entry, revise, rest)
+            await self._turns.push(entry, rest)
+
+    def _revise_now(self, entry: OpenUtterance, revise: speak_pb2.Revise, rest: list[str]) -> None:
+        revised, text = entry.utterance.revise(revise.from_char, revise.text)
+        rest += slices(text)
+        self.outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, revised=revised))
+
+    async def _flush(self, wanted: str | None, flush: speak_pb2.Flush) -> None:
+        if (entry := self._taking_text(wanted, "flush")) is not None:
+            await self._turns.change_in_turn(
+                entry, entry.utterance.flush, flush.flush_id, flush.pause_ms, carries_on=flush.carry_on
+            )
+
+    async def _end(self, wanted: str | None) -> None:
+        self._leave(wanted)
+        if (entry := self._turns.get(wanted)) is None:
+            self._warn_inactive(wanted, "end")
+        else:
+            await self._turns.change_in_turn(entry, entry.utterance.end)
+
+    def _cancel(self, wanted: str | None, cancel: speak_pb2.Cancel) -> None:
+        entry = self._turns.get(wanted) if wanted else self._turns.latest
+        if entry is not None:
+            wanted = entry.id
+            entry.utterance.statistics.silenced(_played_ms(cancel))
+        self._heard_no_more(wanted or "")
+        self._leave(wanted)
+        if entry is None:
+            self._warn_inactive(wanted, "cancel")
+        else:
+            self._turns.stop(entry)
+
+    def _cancel_all(self, cancel: speak_pb2.Cancel) -> None:
+        self._current_id = None
+        if not self._turns:
+            self._warn_inactive(None, "cancel")
+        played_ms = _played_ms(cancel)
+        for entry in self._turns:  # the first one is in play
+            entry.utterance.statistics.silenced(played_ms)
+            played_ms = None
+        self._heard_no_more(ALL)
+        for entry in self._turns:
+            self._turns.stop(entry)
+
+    def _report(self, utterance_id: str, played_ms: int) -> None:
+        self._playout.report(utterance_id, played_ms)
+        spoken = self._turns.current
+        about = self._turns.get(utterance_id) if utterance_id else spoken
+        if about is not None:
+            about.utterance.statistics.played_ms = played_ms
+        if spoken is not None:
+            spoken.utterance.pacer.changed()
+
+    async def _finish(self) -> None:
+        """End all open utterances' texts, as no more messages come."""
+        for entry in self._turns:
+            await self._turns.change_in_turn(entry, entry.utterance.end)
+        self._turns.close()
+
+    def _heard_no_more(self, utterance_id: str) -> None:
+        """Note that the client drops buffered audio, even of a done utterance, so that the next may go sooner."""
+        self._playout.drop(utterance_id)
+        for entry in self._turns:
+            entry.utterance.pacer.changed()
+
+    def _open(
+        self,
+        utterance_id: str,
+        spec: UtteranceSpec | None = None,
+        resumption: Resumption | None = None,
+        arrived_s: float | None = None,
+    ) -> OpenUtterance:
+        """Open an utterance; by default with the session's config."""
+        assert self._spec is not None and self._wanted is not None, "text comes after config"
+        beginning = Beginning(
+            self._playout,
+            self._spec.max_lead_ms,
+            self._turns.ms_per_unit,
+            resumption,
+            follows=self._turns.any_begun,
+            arrived_s=arrived_s,
+        )
+        self._current_id = utterance_id
+        entry = self._turns.begin(Utterance(utterance_id, spec or self._wanted, self._allowance, beginning))
+        if self._drain_ms is not None:
+            self._turns.stop(entry, Draining("the server is draining: open a new session for the next utterance"))
+        elif len(self._turns) > MAX_OPEN_UTTERANCES:
+            limit = LimitReached("utterances", f"{MAX_OPEN_UTTERANCES} utterances are open; wait for one to be done")
+            self._turns.stop(entry, limit)
+        return entry
+
+    def _mint(self) -> str:
+        while True:
+            self._num_minted += 1
+            utterance_id = f"u{self._num_minted}"
+            if not self._turns.is_known(utterance_id):
+                return utterance_id
+
+    def _leave(self, utterance_id: str | None) -> None:
+        """ "" no longer means this utterance."""
+        if utterance_id == self._current_id:
+            self._current_id = None
+
+    def _taking_text(self, wanted: str | None, payload: str) -> OpenUtterance | None:
+        """Return the utterance if it still takes text; else warn the client."""
+        entry = self._turns.get(wanted)
+        if entry is None or entry.utterance.text_ended:
+            self._warn_inactive(wanted, payload)
+            return None
+        return entry
+
+    def _warn_inactive(self, utterance_id: str | None, payload: str) -> None:
+        which = f"utterance {utterance_id!r} has ended or was never opened" if utterance_id else "no utterance is open"
+        warning = synthesis_pb2.Warning(code="NO_ACTIVE_UTTERANCE", message=f"{payload} was ignored: {which}")
+        self.outbox.post(speak_pb2.SpeakResponse(utterance_id=utterance_id or "", warning=warning))
 
     def _is_open(self) -> bool:
         """Return whether the client waits for something: an open utterance, or text that waits for its turn."""
@@ -228,10 +362,14 @@ class Session:
             self._last_message_s = time.monotonic()
             if not self._takes:
                 assert self._tasks is not None, "it runs"
-                self._tasks.create_task(self._commands.finish())
+                self._tasks.create_task(self._finish())
             wait_s = self._spec.idle_timeout_s
         self._idle_timer = asyncio.get_running_loop().call_later(wait_s, self._watch_idle)
 
 
 def _sign() -> speak_pb2.SpeakResponse:
     return speak_pb2.SpeakResponse(alive=speak_pb2.Alive())
+
+
+def _played_ms(cancel: speak_pb2.Cancel) -> int | None:
+    return cancel.played_ms if cancel.HasField("played_ms") else None

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec
@@ -48,7 +48,7 @@ class OpenUtterance:
 
 class Turns:
     def __init__(self, outbox: Outbox[speak_pb2.SpeakResponse], request_id: str, part: Part) -> None:
-        """`part`: the caller's share of the event loop, in which streams are opened ahead of their turn."""
+        """`part`: the caller's share of the event loop, in which texts change and streams are opened ahead."""
         self.ms_per_unit = DEFAULT_MS_PER_UNIT  # speed of the last utterance; see `WordTimes`
         self._outbox = outbox
         self._request_id = request_id
@@ -121,6 +121,31 @@ class Turns:
             act(*args, **kwargs)
         except (RequestError, InvalidSynthesis) as error:
             self.stop(entry, error)
+
+    async def change_in_turn(
+        self, entry: OpenUtterance, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        """The same, as soon as the caller has a share of the event loop."""
+        await self._part.do(lambda: self.change(entry, act, *args, **kwargs))
+
+    async def push(self, entry: OpenUtterance, pieces: Iterable[str]) -> None:
+        """Push text that was accepted, and commit it if no more comes for a while."""
+        if entry.commit_timer is not None:
+            entry.commit_timer.cancel()
+        for piece in pieces:
+            await self.change_in_turn(entry, entry.utterance.push, piece)
+        delay_s = entry.utterance.commit_delay_s
+        if delay_s is not None and not entry.stopped:
+            loop = asyncio.get_running_loop()
+            entry.commit_timer = loop.call_later(delay_s, self._part.post, self._commit_tail, entry)
+
+    def _commit_tail(self, entry: OpenUtterance) -> None:
+        if entry.stopped or entry.utterance.commit_delay_s is None:  # it has ended meanwhile
+            return
+        self.change(entry, entry.utterance.commit_tail)
+        if entry.utterance.spec.resumable:
+            committed = speak_pb2.Committed(chars=entry.utterance.num_chars)
+            self._outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, committed=committed))
 
     def stop(self, entry: OpenUtterance, error: Exception | None = None) -> None:
         """Stop an utterance because of a cancel or an error. `done` is sent as soon as its task, if any, has ended."""
