@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from google.protobuf.json_format import MessageToJson
+from google.protobuf.message import Message
 from grpc import StatusCode
 
 from sonorant.bench import arguments as bench_arguments
@@ -97,6 +98,11 @@ def _add_without_options(commands: Any, common: argparse.ArgumentParser) -> None
     command.set_defaults(run=capabilities)
 
     command = commands.add_parser(
+        "usage", parents=[common], help="print what the API key has used and has left, as JSON"
+    )
+    command.set_defaults(run=usage)
+
+    command = commands.add_parser(
         "health", parents=[common], help="print the health status; exit status 0 only if it is SERVING"
     )
     command.set_defaults(run=health)
@@ -112,9 +118,18 @@ async def doctor(args: argparse.Namespace) -> int:
 
 async def capabilities(args: argparse.Namespace) -> int:
     async with SpeechClient(args.server) as client:
-        message = await client.capabilities()
-    print(MessageToJson(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
+        _print(await client.capabilities())
     return 0
+
+
+async def usage(args: argparse.Namespace) -> int:
+    async with SpeechClient(args.server) as client:
+        _print(await client.usage())
+    return 0
+
+
+def _print(message: Message) -> None:
+    print(MessageToJson(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
 
 
 async def health(args: argparse.Namespace) -> int:

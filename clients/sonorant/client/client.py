@@ -56,6 +56,8 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import (
     DecodeStarted,
     GetCapabilitiesRequest,
     GetCapabilitiesResponse,
+    GetUsageRequest,
+    GetUsageResponse,
     SynthesizeRequest,
     SynthesizeStreamRequest,
 )
@@ -275,6 +277,11 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
         response: GetCapabilitiesResponse = await self._unary(
             self._connections.stub.GetCapabilities, GetCapabilitiesRequest()
         )
+        return response
+
+    async def usage(self) -> GetUsageResponse:
+        """Return what this client's API key has used, and what is left of its limits."""
+        response: GetUsageResponse = await self._unary(self._connections.stub.GetUsage, GetUsageRequest())
         return response
 
     async def health(self, service: str = "") -> str:

@@ -179,6 +179,7 @@ class SpeechClient:
     decode = _iterating(Client.decode)
     explain = _blocking(Client.explain)
     capabilities = _blocking(Client.capabilities)
+    usage = _blocking(Client.usage)
     health = _blocking(Client.health)
     wait_until_serving = _blocking(Client.wait_until_serving)
     voices = _blocking(Client.voices)

@@ -9,6 +9,7 @@ import type { ProtoGrpcType } from "./contract/text_to_speech_service.js";
 
 export type { AudioChunk__Output as AudioChunk } from "./contract/sonorant/tts/v1/AudioChunk.js";
 export type { Dictionary__Output as Dictionary } from "./contract/sonorant/tts/v1/Dictionary.js";
+export type { GetUsageResponse__Output as GetUsageResponse } from "./contract/sonorant/tts/v1/GetUsageResponse.js";
 export type { Mark__Output as Mark } from "./contract/sonorant/tts/v1/Mark.js";
 export type { SpeakConfig } from "./contract/sonorant/tts/v1/SpeakConfig.js";
 export type { SpeakRequest } from "./contract/sonorant/tts/v1/SpeakRequest.js";

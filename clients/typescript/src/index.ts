@@ -2,11 +2,11 @@
 
 import * as grpc from "@grpc/grpc-js";
 import { DictionaryService, TextToSpeechService } from "./contract.js";
-import type { Dictionary, SpeakConfig, SynthesisConfig, SynthesizeResponse } from "./contract.js";
+import type { Dictionary, GetUsageResponse, SpeakConfig, SynthesisConfig, SynthesizeResponse } from "./contract.js";
 import { SpeechError } from "./errors.js";
 import { Session } from "./session.js";
 
-export type { AudioChunk, Dictionary, Mark, SpeakConfig, SpeakRequest, SpeakResponse, SynthesisConfig, UtteranceDone } from "./contract.js";
+export type { AudioChunk, Dictionary, GetUsageResponse, Mark, SpeakConfig, SpeakRequest, SpeakResponse, SynthesisConfig, UtteranceDone } from "./contract.js";
 export { SpeechError } from "./errors.js";
 export { Session, type Event } from "./session.js";
 
@@ -38,6 +38,11 @@ export class SpeechClient {
   /** Return a whole clip at once. */
   synthesize(text: string, config: SynthesisConfig = {}): Promise<SynthesizeResponse> {
     return answer((done) => this.stub.Synthesize({ text, config }, this.metadata, done));
+  }
+
+  /** What this client's API key has used, and what is left of its limits. */
+  usage(): Promise<GetUsageResponse> {
+    return answer((done) => this.stub.GetUsage({}, this.metadata, done));
   }
 
   /** All pronunciation dictionaries, each in its newest version and without its phrases. */

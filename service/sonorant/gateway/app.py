@@ -18,6 +18,7 @@ from sonorant.gateway.openai.dictionaries import (
 from sonorant.gateway.openai.models import model, models, open_webui_models, root
 from sonorant.gateway.openai.speech import speech
 from sonorant.gateway.openai.stream import speech_stream
+from sonorant.gateway.openai.usage import usage
 from sonorant.gateway.openai.voices import create_voice, delete_voice, get_voice, list_voices, open_webui_voices
 from sonorant.gateway.openapi import openapi
 from sonorant.gateway.settings import GatewayConfig
@@ -67,6 +68,7 @@ def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Ap
             web.post("/v1/audio/dictionaries", put_dictionary),
             web.get("/v1/audio/dictionaries/{name}", get_dictionary),
             web.delete("/v1/audio/dictionaries/{name}", delete_dictionary),
+            web.get("/v1/audio/usage", usage),
             web.get("/tts/websocket", tts_websocket),
             web.post("/tts/bytes", tts_bytes),
             web.post("/tts/sse", tts_sse),

@@ -102,6 +102,7 @@ def _paths() -> dict[str, Any]:
                 "parameters": [name],
             },
         },
+        "/v1/audio/usage": {"get": _operation("What the API key has used and has left", "Counts and limits.")},
         "/v1/models": {"get": _operation("List models", "Names.")},
         "/v1/models/{name}": {"get": {**_operation("One model", "The model."), "parameters": [name]}},
         "/open-webui/audio/speech": {

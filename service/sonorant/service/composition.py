@@ -14,6 +14,7 @@ from sonorant.service.admission.fleet_table import FleetTable
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.admission.room import Room
+from sonorant.service.admission.usage import Usage
 from sonorant.service.calls.call import CallParts
 from sonorant.service.calls.interceptor import CallInterceptor
 from sonorant.service.calls.loop_share import LoopShare
@@ -39,6 +40,7 @@ class Base:
     ledger: Ledger
     room: Room
     metrics: Metrics
+    usage: Usage
     calls: CallParts
     stored: StoredVoices | None
     fleet: FleetLimits | None  # limits of several hosts together
@@ -79,7 +81,7 @@ def base_of(config: ServiceConfig, ledger: Ledger | None, stack: AsyncExitStack)
         stack.push_async_callback(asyncio.to_thread, fleet.close)
     calls = CallParts(config.request_timeout_s, Stalled(), LoopShare())
     receipt_key = config.receipt_key or read_key(config.receipt_key_file)
-    return Base(keys, ledger, room, metrics, calls, stored, fleet, receipt_key)
+    return Base(keys, ledger, room, metrics, Usage(ledger, metrics), calls, stored, fleet, receipt_key)
 
 
 def interceptor_of(config: ServiceConfig, base: Base, stack: AsyncExitStack) -> CallInterceptor:
@@ -87,7 +89,7 @@ def interceptor_of(config: ServiceConfig, base: Base, stack: AsyncExitStack) -> 
     tracer = Tracer(config.traces) if config.traces else None
     if tracer is not None:
         stack.push_async_callback(asyncio.to_thread, tracer.close)
-    return CallInterceptor(base.keys, config.open_services, base.calls, base.metrics, tracer)
+    return CallInterceptor(base.keys, config.open_services, base.calls, base.metrics, base.usage, tracer)
 
 
 def parts_of(
@@ -96,9 +98,10 @@ def parts_of(
     """`tasks`: a group that outlives all calls."""
     parts = Parts(
         engine=engine,
-        voices=VoiceChooser(engine, presets, base.stored),
+        voices=VoiceChooser(engine, presets, base.stored, base.usage),
         dictionaries=Dictionaries(base.stored),
         permits=base.room.sessions,
+        usage=base.usage,
         limits=base.fleet or base.room.limits,
         reservations=Reservations(engine, base.ledger, base.room.num_callers),
         phrases=Phrases(config.phrase_cache_bytes),

@@ -91,6 +91,8 @@ async def test_text_is_borrowed_in_blocks_and_all_at_once(database: str) -> None
     try:
         await one.prepare(caller, 1)
         one.take(caller, 1)
+        of_one, of_other = await one.text_left(caller), await other.text_left(caller)
+        assert of_one == 599 and of_other is not None and 570 <= of_other < 580  # the block is taken from all
         one.take(caller, 29)  # of the block of 30
         await other.prepare(caller, 560)
         other.take(caller, 560)

@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 from sonorant.service.access.api_keys import ANYONE
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.usage import Usage
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotFound
+from sonorant.service.operations.metrics import Metrics
 from sonorant.service.utterance.requests import (
     SpeakSpec,
     UtteranceSpec,
@@ -22,7 +25,9 @@ from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
 
 
 def choose(voice: voice_pb2.VoiceSelector, engine: Any, path: str) -> VoiceChoice:
-    return asyncio.run(VoiceChooser(engine, Presets(engine.infos), None).choose(voice, path, ANYONE))
+    return asyncio.run(
+        VoiceChooser(engine, Presets(engine.infos), None, Usage(Ledger(), Metrics())).choose(voice, path, ANYONE)
+    )
 
 
 def check(engine: Any = None, *, non_streaming_default: bool | None = False, **config: Any) -> UtteranceSpec:

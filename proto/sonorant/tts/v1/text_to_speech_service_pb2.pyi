@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from sonorant.tts.v1 import audio_pb2 as _audio_pb2
 from sonorant.tts.v1 import explain_pb2 as _explain_pb2
 from sonorant.tts.v1 import speak_pb2 as _speak_pb2
@@ -23,7 +26,7 @@ class SynthesizeRequest(_message.Message):
     def __init__(self, config: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., text: _Optional[str] = ..., timestamps: _Optional[_Union[_synthesis_pb2.TimestampMode, str]] = ..., scheduling: _Optional[_Union[_synthesis_pb2.Scheduling, _Mapping]] = ...) -> None: ...
 
 class SynthesizeResponse(_message.Message):
-    __slots__ = ("audio", "format", "marks", "stats", "reason", "voice_id", "seed", "warnings", "replay", "checkpoint")
+    __slots__ = ("audio", "format", "marks", "stats", "reason", "voice_id", "seed", "warnings", "replay", "checkpoint", "usage")
     AUDIO_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     MARKS_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +37,7 @@ class SynthesizeResponse(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
     audio: bytes
     format: _audio_pb2.AudioFormat
     marks: _containers.RepeatedCompositeFieldContainer[_synthesis_pb2.Mark]
@@ -44,7 +48,8 @@ class SynthesizeResponse(_message.Message):
     warnings: _containers.RepeatedCompositeFieldContainer[_synthesis_pb2.Warning]
     replay: _synthesis_pb2.SynthesisConfig
     checkpoint: str
-    def __init__(self, audio: _Optional[bytes] = ..., format: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., marks: _Optional[_Iterable[_Union[_synthesis_pb2.Mark, _Mapping]]] = ..., stats: _Optional[_Union[_synthesis_pb2.SynthesisStats, _Mapping]] = ..., reason: _Optional[_Union[_synthesis_pb2.FinishReason, str]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ..., replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ...) -> None: ...
+    usage: _synthesis_pb2.Usage
+    def __init__(self, audio: _Optional[bytes] = ..., format: _Optional[_Union[_audio_pb2.AudioFormat, _Mapping]] = ..., marks: _Optional[_Iterable[_Union[_synthesis_pb2.Mark, _Mapping]]] = ..., stats: _Optional[_Union[_synthesis_pb2.SynthesisStats, _Mapping]] = ..., reason: _Optional[_Union[_synthesis_pb2.FinishReason, str]] = ..., voice_id: _Optional[str] = ..., seed: _Optional[int] = ..., warnings: _Optional[_Iterable[_Union[_synthesis_pb2.Warning, _Mapping]]] = ..., replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., usage: _Optional[_Union[_synthesis_pb2.Usage, _Mapping]] = ...) -> None: ...
 
 class SynthesizeStreamRequest(_message.Message):
     __slots__ = ("config", "text", "timestamps", "max_lead_ms", "max_silence_ms", "scheduling")
@@ -167,3 +172,25 @@ class GetCapabilitiesResponse(_message.Message):
     text_formats: _containers.RepeatedScalarFieldContainer[_synthesis_pb2.TextFormat]
     models: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, model: _Optional[str] = ..., server_version: _Optional[str] = ..., native_sample_rate_hz: _Optional[int] = ..., sample_rates_hz: _Optional[_Iterable[int]] = ..., encodings: _Optional[_Iterable[_Union[_audio_pb2.AudioEncoding, str]]] = ..., languages: _Optional[_Iterable[str]] = ..., supports_cloning: bool = ..., supports_design: bool = ..., timestamp_modes: _Optional[_Iterable[_Union[_synthesis_pb2.TimestampMode, str]]] = ..., max_text_chars: _Optional[int] = ..., max_utterances_per_session: _Optional[int] = ..., max_sessions: _Optional[int] = ..., active_sessions: _Optional[int] = ..., max_streams: _Optional[int] = ..., active_streams: _Optional[int] = ..., max_text_chars_per_minute: _Optional[int] = ..., word_timing_models: _Optional[_Iterable[str]] = ..., max_segment_chars: _Optional[int] = ..., text_formats: _Optional[_Iterable[_Union[_synthesis_pb2.TextFormat, str]]] = ..., models: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetUsageRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetUsageResponse(_message.Message):
+    __slots__ = ("key", "usage", "since", "max_text_chars_per_minute", "text_chars_left", "max_sessions", "active_sessions")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    USAGE_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    MAX_TEXT_CHARS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_CHARS_LEFT_FIELD_NUMBER: _ClassVar[int]
+    MAX_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_SESSIONS_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    usage: _synthesis_pb2.Usage
+    since: _timestamp_pb2.Timestamp
+    max_text_chars_per_minute: int
+    text_chars_left: int
+    max_sessions: int
+    active_sessions: int
+    def __init__(self, key: _Optional[str] = ..., usage: _Optional[_Union[_synthesis_pb2.Usage, _Mapping]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., max_text_chars_per_minute: _Optional[int] = ..., text_chars_left: _Optional[int] = ..., max_sessions: _Optional[int] = ..., active_sessions: _Optional[int] = ...) -> None: ...

@@ -96,6 +96,11 @@ class TextToSpeechServiceStub(object):
                 request_serializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetCapabilitiesRequest.SerializeToString,
                 response_deserializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetCapabilitiesResponse.FromString,
                 _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/sonorant.tts.v1.TextToSpeechService/GetUsage',
+                request_serializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetUsageResponse.FromString,
+                _registered_method=True)
 
 
 class TextToSpeechServiceServicer(object):
@@ -183,6 +188,14 @@ class TextToSpeechServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetUsage(self, request, context):
+        """Says what the caller's API key has used, and what is left of its limits. Servers without keys count nothing and
+        answer UNIMPLEMENTED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_TextToSpeechServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -215,6 +228,11 @@ def add_TextToSpeechServiceServicer_to_server(servicer, server):
                     servicer.GetCapabilities,
                     request_deserializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetCapabilitiesRequest.FromString,
                     response_serializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetCapabilitiesResponse.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetUsageRequest.FromString,
+                    response_serializer=sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -409,6 +427,33 @@ class TextToSpeechService(object):
             '/sonorant.tts.v1.TextToSpeechService/GetCapabilities',
             sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetCapabilitiesRequest.SerializeToString,
             sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetCapabilitiesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/sonorant.tts.v1.TextToSpeechService/GetUsage',
+            sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetUsageRequest.SerializeToString,
+            sonorant_dot_tts_dot_v1_dot_text__to__speech__service__pb2.GetUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -16,7 +16,7 @@ from typing import TypeVar
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.fleet_table import LEASE_S, FleetTable
 from sonorant.service.admission.limits import HostLimits
-from sonorant.service.admission.text_budget import WINDOW_S, too_much
+from sonorant.service.admission.text_budget import WINDOW_S, left, too_much
 from sonorant.service.database import DatabaseGone
 from sonorant.service.errors import LimitReached
 
@@ -84,12 +84,21 @@ class FleetLimits:
         if not self._is_there:
             self._of_host.take(caller, num_chars)
             return
-        left = self._borrowed[caller.name] - num_chars
-        if left < 0 and (late_s := self._late_s.get(caller.name)) is not None:
+        remaining = self._borrowed[caller.name] - num_chars
+        if remaining < 0 and (late_s := self._late_s.get(caller.name)) is not None:
             raise too_much(per_minute, num_chars, late_s)
-        if left < -(per_minute // BLOCKS):
-            raise too_much(per_minute, num_chars, -left * WINDOW_S / per_minute)
-        self._borrowed[caller.name] = left
+        if remaining < -(per_minute // BLOCKS):
+            raise too_much(per_minute, num_chars, -remaining * WINDOW_S / per_minute)
+        self._borrowed[caller.name] = remaining
+
+    async def text_left(self, caller: Caller) -> int | None:
+        per_minute = caller.max_text_chars_per_minute
+        if per_minute is None:
+            return None
+        paid_off_s = await self._ask(lambda: self._table.paid_off_in_s(caller.name), otherwise=None)
+        if paid_off_s is None:
+            return await self._of_host.text_left(caller)
+        return max(0, left(0.0, paid_off_s, per_minute) + self._borrowed[caller.name])
 
     async def keep(self) -> None:
         """Renew the leases and check whether the database is there, until cancelled."""

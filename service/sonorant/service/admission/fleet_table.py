@@ -91,6 +91,18 @@ class FleetTable:
         late_s: float = self._database.run(take)
         return late_s
 
+    def paid_off_in_s(self, caller: str) -> float:
+        """Return the seconds until what was borrowed is paid off, on all servers."""
+
+        def look(connection: Any) -> float:
+            row = connection.execute(
+                "SELECT extract(epoch FROM paid_off - now()) FROM sonorant_text WHERE caller = %s", (caller,)
+            ).fetchone()
+            return max(0.0, float(row[0])) if row is not None else 0.0
+
+        paid_off_s: float = self._database.run(look)
+        return paid_off_s
+
     def close(self) -> None:
         self._database.close()
 

@@ -1,8 +1,8 @@
 """What each caller has of all server processes of a host together, in memory that they share.
 
-A row is a caller, found by a hash of its name: its permits by process and kind, and when its text will be paid off. The
-first row counts the permits of all callers. Changes need the lock. Each process counts in numbers of its own, so what a
-process had that has died can be forgotten.
+A row is a caller, found by a hash of its name: its permits by process and kind, when its text will be paid off, and
+what it has used. The first row counts the permits of all callers. Changes need the lock. Each process counts its
+permits in numbers of its own, so what a process had that has died can be forgotten.
 """
 
 import time
@@ -14,6 +14,7 @@ import numpy as np
 from sonorant.engine import SharedRecord
 from sonorant.service.errors import LimitReached
 
+NUM_USES = 3  # characters, audio, clones
 ROWS = 16_384  # memory is taken for those that are used
 _ALL = 0  # the row of all callers, and the caller in a row that is free
 
@@ -28,8 +29,10 @@ class Ledger:
     def __init__(self, num_processes: int = 1, num_rows: int = ROWS) -> None:
         counts = (num_rows, num_processes, len(Kind))
         fields = [("callers", "u8", num_rows), ("paid_off_s", "f8", num_rows), ("counts", "i4", counts)]
+        fields += [("uses", "u8", (num_rows, NUM_USES)), ("since_s", "f8", 1)]
         self._use(SharedRecord(np.dtype([("num_used", "i8", 1), *fields])), 0)
         self._num_used[0] = 1
+        self._since_s[0] = time.time()
 
     def _use(self, record: SharedRecord, number: int) -> None:
         self._record = record
@@ -38,6 +41,8 @@ class Ledger:
         self._callers = record.field("callers")
         self._paid_off_s = record.field("paid_off_s")
         self._counts = record.field("counts")
+        self._uses = record.field("uses")
+        self._since_s = record.field("since_s")
 
     def of_process(self, number: int) -> "Ledger":
         """Return the same ledger, for the entries of server process `number`."""
@@ -87,6 +92,27 @@ class Ledger:
             paid_off_s = pay(time.monotonic(), 0.0 if row is None else float(self._paid_off_s[row]))
             self._paid_off_s[self._new_row(caller) if row is None else row] = paid_off_s
 
+    @property
+    def since_s(self) -> float:
+        """When this ledger was made, in seconds since 1970."""
+        return float(self._since_s[0])
+
+    def paid_off_s(self, caller: int) -> float:
+        """Return when a caller's text will be paid off, on the monotonic clock."""
+        row = self._find(caller)
+        return 0.0 if row is None else float(self._paid_off_s[row])
+
+    def use(self, caller: int, amounts: tuple[int, ...]) -> None:
+        """Add to what a caller has used. Raises LimitReached if the ledger is full."""
+        with self._record:
+            row = self._find(caller)
+            self._uses[self._new_row(caller) if row is None else row] += np.array(amounts, np.uint64)
+
+    def used(self, caller: int) -> tuple[int, ...]:
+        """Return what a caller has used, as the sums of what `use` was told."""
+        row = self._find(caller)
+        return (0,) * NUM_USES if row is None else tuple(self._uses[row].tolist())
+
     def clear(self, number: int) -> None:
         """Give back all permits of a server process that has ended."""
         with self._record:
@@ -117,6 +143,7 @@ class Ledger:
         row = 1 + int(free[0]) if len(free) else int(self._num_used[0])
         self._num_used[0] = max(self._num_used[0], row + 1)
         self._paid_off_s[row] = 0.0
+        self._uses[row] = 0
         self._callers[row] = caller
         return row
 

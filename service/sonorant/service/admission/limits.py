@@ -1,11 +1,12 @@
 """The limits of API keys that several servers may share: sessions at the same time, and text per minute."""
 
+import time
 from collections.abc import Callable
 from typing import Protocol
 
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.ledger import Ledger
-from sonorant.service.admission.text_budget import pay
+from sonorant.service.admission.text_budget import left, pay
 
 
 class Limits(Protocol):
@@ -20,6 +21,9 @@ class Limits(Protocol):
 
     def take(self, caller: Caller, num_chars: int) -> None:
         """Charge the text to the caller's text per minute. Raises LimitReached, and then charges nothing."""
+
+    async def text_left(self, caller: Caller) -> int | None:
+        """Return how many characters the caller's text per minute has left; None: it has no such limit."""
 
 
 class HostLimits:
@@ -37,3 +41,9 @@ class HostLimits:
     def take(self, caller: Caller, num_chars: int) -> None:
         if (per_minute := caller.max_text_chars_per_minute) is not None:
             self._ledger.charge(caller.number, lambda now_s, paid_off_s: pay(now_s, paid_off_s, num_chars, per_minute))
+
+    async def text_left(self, caller: Caller) -> int | None:
+        per_minute = caller.max_text_chars_per_minute
+        return (
+            None if per_minute is None else left(time.monotonic(), self._ledger.paid_off_s(caller.number), per_minute)
+        )

@@ -22,6 +22,10 @@ class Sessions:
     def num_on_host(self) -> int:
         return self._ledger.total(Kind.SESSIONS)
 
+    def num_of(self, caller: Caller) -> int:
+        """Return how many sessions this caller has on this host."""
+        return self._ledger.held(caller.number, Kind.SESSIONS)
+
     def limit(self, caller: Caller) -> int:
         """Return how many sessions this caller may have at the same time while nobody else has any."""
         return self._permits.limit(caller, caller.max_sessions)

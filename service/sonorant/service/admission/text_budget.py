@@ -27,6 +27,11 @@ def pay(now_s: float, paid_off_s: float, num_chars: int, per_minute: int) -> flo
     return paid_off_s
 
 
+def left(now_s: float, paid_off_s: float, per_minute: int) -> int:
+    """Return how many characters fit now."""
+    return int(max(0.0, WINDOW_S - max(0.0, paid_off_s - now_s)) * per_minute / WINDOW_S)
+
+
 def too_much(per_minute: int, num_chars: int, late_s: float) -> LimitReached:
     return LimitReached(
         "text of this key",

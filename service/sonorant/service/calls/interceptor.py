@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 
 from sonorant.service.access.api_keys import ANYONE, ApiKeys, Caller
+from sonorant.service.admission.usage import Usage
 from sonorant.service.calls.call import Call, CallParts
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.record import CallRecord
@@ -36,6 +37,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         open_services: Iterable[str],
         shared: CallParts,
         metrics: Metrics,
+        usage: Usage,
         tracer: Tracer | None,
     ) -> None:
         """`keys`: None to need no keys at all. `open_services`: which of "health" and "reflection" need no key."""
@@ -44,6 +46,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._open_prefixes = (*prefixes, _RIVA_CONFIG)
         self._shared = shared
         self._metrics = metrics
+        self._usage = usage
         self._tracer = tracer
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], details: Any) -> Any:
@@ -62,7 +65,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         context = CallContext(wanted if usable else secrets.token_hex(8), caller=caller)
         method, record = details.method.removeprefix(_PREFIX).removeprefix(_RIVA_PREFIX), None
         if refusal is not None or details.method.startswith((_PREFIX, _RIVA_PREFIX)):
-            record = CallRecord(method, context, self._metrics, self._tracer, traceparent)
+            record = CallRecord(method, context, self._metrics, self._usage, self._tracer, traceparent)
         call = Call(method, handler, context, refusal, self._shared, record)
         serializer = handler.response_serializer
         if _value(metadata, "x-audio-omit") == "1":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 
+from sonorant.service.admission.usage import Usage
 from sonorant.service.calls.context import CallContext
 from sonorant.service.operations.latency import OF_CALLS, parts
 from sonorant.service.operations.metrics import Metrics
@@ -40,13 +41,21 @@ class _Utterance:
 
 class CallRecord:
     def __init__(
-        self, method: str, context: CallContext, metrics: Metrics, tracer: Tracer | None, traceparent: str
+        self,
+        method: str,
+        context: CallContext,
+        metrics: Metrics,
+        usage: Usage,
+        tracer: Tracer | None,
+        traceparent: str,
     ) -> None:
         self._method = method
         self._ids = {"request_id": context.request_id}
         if context.caller.name:
             self._ids["caller"] = context.caller.name
         self._metrics = metrics
+        self._usage = usage
+        self._caller = context.caller
         self._tracer = tracer
         self._traceparent = traceparent
         self._start_ns = time.time_ns()
@@ -68,6 +77,7 @@ class CallRecord:
                     first_audio_ns = self._start_ns + stats.first_audio_ms * 1_000_000
                     self._live[""].first = stats.first_audio_budget, first_audio_ns
                 self._done("", response.reason, stats)
+                self._tell_usage(response.usage)
             case SynthesizeStreamResponse() | DecodeResponse():
                 self._payload("", response)
             case SpeakResponse():
@@ -114,6 +124,12 @@ class CallRecord:
             case "done":
                 failure = response.done.error if response.done.HasField("error") else None
                 self._done(utterance_id, response.done.reason, response.done.stats, failure)
+                self._tell_usage(response.done.usage)
+
+    def _tell_usage(self, into: synthesis_pb2.Usage) -> None:
+        if self._caller.name:
+            used = self._usage.of(self._caller)
+            into.input_chars, into.audio_ms, into.clones = used.num_chars, used.audio_ms, used.num_clones
 
     def _begin(self, utterance_id: str, rate_hz: int, start_ns: int) -> None:
         span = self._tracer.begin(self._traceparent, start_ns) if self._tracer else None
@@ -156,9 +172,7 @@ class CallRecord:
         metrics = self._metrics
         metrics.heals.inc(stats.heals)
         metrics.missed_ends.inc(stats.missed_ends)
-        if key := self._ids.get("caller"):
-            metrics.key_chars.labels(key).inc(stats.input_chars)
-            metrics.key_audio_ms.labels(key).inc(stats.sent_ms)
+        self._usage.add(self._caller, stats.input_chars, stats.sent_ms)
         if reason in _EARLY:
             self._early_reason = self._early_reason or _name(reason)
         if stats.sent_ms:

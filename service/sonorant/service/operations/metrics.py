@@ -51,6 +51,7 @@ class Metrics:
         self.audio_ms = counter("tts_audio_ms", "Audio written to callers, in ms.")
         self.key_chars = counter("tts_key_chars", "Characters of ended utterances, by name of the API key.", ["key"])
         self.key_audio_ms = counter("tts_key_audio_ms", "Audio written in ms, by name of the API key.", ["key"])
+        self.key_clones = counter("tts_key_clones", "Recordings cloned, by name of the API key.", ["key"])
         self.cancelled_audio_ms = counter(
             "tts_cancelled_audio_ms",
             "Audio in ms that was made but not written to its caller, because the utterance was cancelled.",

@@ -17,6 +17,7 @@ from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.rpc.background_work import BackgroundWork
 from sonorant.service.rpc.explain import explain
+from sonorant.service.rpc.usage import usage
 from sonorant.service.session.alive import Quiet, SignsOfLife
 from sonorant.service.session.decoding import DecodeMessage, Decoding, check_decode
 from sonorant.service.session.parts import Parts
@@ -193,6 +194,13 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             max_segment_chars=info.max_segment_chars,
             text_formats=text_formats(call.caller.text_format),
         )
+
+    async def GetUsage(
+        self, request: text_to_speech_service_pb2.GetUsageRequest, context: Any
+    ) -> text_to_speech_service_pb2.GetUsageResponse:
+        call = call_context.current()
+        await self._greet(context, call)
+        return await usage(call.caller, self._parts)
 
     async def _whole_text(self, request: Any, max_lead_ms: int, caller: Caller, *, whole: bool) -> Utterance:
         """Check and admit a request that has its whole text, and return its utterance with all text pushed.

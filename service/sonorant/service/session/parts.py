@@ -9,6 +9,7 @@ from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.limits import Limits
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.admission.sessions import Sessions
+from sonorant.service.admission.usage import Usage
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.dictionaries.dictionaries import Dictionaries
 from sonorant.service.utterance.allowance import Allowance
@@ -22,6 +23,7 @@ class Parts:
     voices: VoiceChooser
     dictionaries: Dictionaries
     permits: Sessions
+    usage: Usage
     limits: Limits
     reservations: Reservations
     phrases: Phrases

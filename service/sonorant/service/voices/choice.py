@@ -22,6 +22,7 @@ from sonorant.engine import (
     mix_embeddings,
 )
 from sonorant.service.access.api_keys import Caller
+from sonorant.service.admission.usage import Usage
 from sonorant.service.calls import context as call_context
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound, VoiceUnusable
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
@@ -61,11 +62,12 @@ class VoiceChoice:
 
 
 class VoiceChooser:
-    def __init__(self, engine: EnginePool, presets: Presets, stored: StoredVoices | None) -> None:
+    def __init__(self, engine: EnginePool, presets: Presets, stored: StoredVoices | None, usage: Usage) -> None:
         """`stored`: None on a server that keeps no voices."""
         self._engine = engine
         self._presets = presets
         self._stored = stored
+        self._usage = usage
 
     async def choose(self, selector: voice_pb2.VoiceSelector, path: str, caller: Caller) -> VoiceChoice:
         """Return the voice that a selector asks for. `path`: the selector's path in its request.
@@ -102,6 +104,7 @@ class VoiceChooser:
             raise InvalidField(f"{path}.audio", str(error), error.reason) from error
         if reference.transcript:
             check_transcript(reference.transcript, voice.recording, f"{path}.transcript")
+        self._usage.add(caller, num_clones=1)
         return VoiceChoice(
             info,
             path,
