@@ -1,6 +1,7 @@
 """`sonorant-server doctor` on a machine and a checkpoint that are well, and on some that are not."""
 
 import itertools
+import re
 import shutil
 import socket
 import subprocess
@@ -11,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig
-from sonorant.engine.tools.doctor import Examined, Verdict
+from sonorant.engine.checkpoint.config import PRESETS_DIR
+from sonorant.engine.tools.doctor import Examined, Verdict, _speed
 from sonorant.engine.tools.doctor import examine as engine_findings
 from sonorant.service.access.api_keys import new_key
 from sonorant.service.config import parse_args
@@ -50,6 +52,7 @@ def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
         "sizes",
         "checkpoint",
         "memory",
+        "speed",
         "rings",
         "processes",
         "standby",
@@ -75,6 +78,15 @@ def test_the_device_of_the_encoder_is_looked_at() -> None:
     assert torch.verdict is Verdict.PASS or "finds none: " in torch.text
     _, torch, gpu = itertools.islice(engine_findings(Examined([config.but(encoder_device="cpu")])), 3)
     assert (torch.verdict, gpu.verdict) == (Verdict.PASS, Verdict.PASS)
+
+
+def test_a_published_checkpoint_is_told_how_many_listeners_this_cpu_bears() -> None:
+    config = EngineConfig.of(
+        PRESETS_DIR / "qwen3-tts-12hz-0.6b-base", load_format="dummy", talker_device="cpu", code2wav_device="cpu"
+    )
+    verdict, text = _speed(Examined([config.but(talker_weights="int8")]))
+    assert re.search(r"a second of qwen3-tts-12hz-0.6b-base should take \d+\.\d s, .* \(reads \d+ GB/s", text)
+    assert (verdict is Verdict.WARN) == ("too long for a listener" in text)
 
 
 def test_kept_voices_are_looked_through(tmp_path: Path) -> None:

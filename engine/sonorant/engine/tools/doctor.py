@@ -69,6 +69,7 @@ def examine(examined: Examined) -> Iterator[Finding]:
     for config in models.values():
         yield _finding("checkpoint", _checkpoint, config)
     yield _finding("memory", _memory, examined)
+    yield _finding("speed", _speed, examined)
     yield _finding("rings", _rings, examined)
 
 
@@ -236,6 +237,29 @@ def _memory(examined: Examined) -> tuple[Verdict, str]:
             text += "; unless streams are short, they will wait for KV pages while slots are free"
         parts.append(text)
     return verdict, "; ".join(parts)
+
+
+def _speed(examined: Examined) -> tuple[Verdict, str]:
+    """Say how many listeners this CPU bears, by what it reads and multiplies in a second."""
+    from sonorant.engine.cpu.choice import uses_int8
+    from sonorant.engine.cpu.speed import int8_work, measured_speed
+
+    large = {config.model: config for config in examined.configs if uses_int8(load_checkpoint(config.model), config)}
+    if not large:
+        return Verdict.PASS, "forecast only for a checkpoint whose weights have eight bits on the CPU"
+    speed = measured_speed(next(iter(large.values())).threads("talker"))
+    verdict, parts = Verdict.PASS, []
+    for config in large.values():
+        checkpoint = load_checkpoint(config.model)
+        work, frame_s = int8_work(checkpoint), 1 / checkpoint.frame_rate_hz
+        text = f"a second of {checkpoint.name} should take {work.real_time_factor(speed, 1, frame_s):.1f} s"
+        if count := work.listeners(speed, frame_s):
+            parts.append(f"{text}, and {count} at once can be heard in real time")
+        else:
+            verdict = Verdict.WARN
+            parts.append(f"{text}, too long for a listener: use more cores, a smaller checkpoint or a GPU")
+    read, multiplied = speed.bytes_read / 1e9, speed.multiplications / 1e9
+    return verdict, f"{'; '.join(parts)} (reads {read:.0f} GB/s beside {multiplied:.0f} G multiplications)"
 
 
 def _rings(examined: Examined) -> tuple[Verdict, str]:
