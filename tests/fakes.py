@@ -13,7 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.code2wav.schedule.context import DecoderContext
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.channel import PeerGone, QueueChannel

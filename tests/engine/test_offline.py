@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from sonorant.engine import offline
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.types import FinishReason
 from tests.tiny_checkpoint import write_tiny_checkpoint

@@ -3,7 +3,8 @@
 import pytest
 
 from sonorant.engine.card.card import GIB, Card
-from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.sizes import allowed_bytes, holds_standby, listeners, missing_bytes, slots_of, with_sizes
 from sonorant.settings import AUTO

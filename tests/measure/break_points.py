@@ -13,7 +13,8 @@ import itertools
 import numpy as np
 import torch
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.talker.run.runner import TalkerRunner
 from tests.engine.talker.driver import prepare

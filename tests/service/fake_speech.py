@@ -8,10 +8,18 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from sonorant.service.text.pronunciations import Lexicon
+from sonorant.service.text.segmenter import Segmenter, TextPolicy
+
 FRAMES_PER_CHAR = 2
 FRAME_SAMPLES = 1920
 NUM_CODEBOOKS = 4
 _STEPS = (np.arange(FRAME_SAMPLES) % 7).astype(np.int16)
+
+
+def as_written() -> Segmenter:
+    """Of a text that is spoken as it is written."""
+    return Segmenter(TextPolicy(), 10_000, Lexicon(), 10_000)
 
 
 @lru_cache(4096)

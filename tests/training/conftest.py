@@ -1,6 +1,7 @@
 import pytest
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 
 
 @pytest.fixture(scope="module")

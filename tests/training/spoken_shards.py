@@ -5,7 +5,8 @@ from dataclasses import fields
 import numpy as np
 import torch
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import Int16Array
 from sonorant.training.references import NUM_MELS, REFERENCE_FRAMES, references_of

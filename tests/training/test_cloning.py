@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.model.mel import MelSpectrogram
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer

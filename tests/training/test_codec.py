@@ -6,7 +6,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
 from sonorant.engine.model.weights import TensorFile, load_module
 from sonorant.training.codec.decoder import decode_latents

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.model.weights import TensorFile
 from sonorant.engine.offline import synthesize
 from sonorant.engine.prompt.layout import PromptLayout

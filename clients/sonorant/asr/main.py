@@ -28,7 +28,7 @@ from sonorant.client.listening import audio_out
 from sonorant.client.listening.listener import Listener
 from sonorant.client.listening.playback import PlaybackMeter
 from sonorant.client.speaking.session import Session
-from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone, Warning
 
 REVISABLE_LEAD_MS = 300  # short, because audio that was sent cannot be revised
 
@@ -131,8 +131,8 @@ class _Interpreter:
         self.listener = Listener(
             PlaybackMeter(session.started.audio.sample_rate_hz),
             on_audio=write,
-            on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
             on_done=self._done,
+            on={Warning: lambda warning: _note(f"warning: {warning.message} ({warning.code})")},
         )
 
     async def events(self, session: Session) -> AsyncIterator[Event]:

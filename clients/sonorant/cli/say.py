@@ -19,12 +19,13 @@ from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import COMMIT_MODES, scheduling, text_policy
+from sonorant.client.events import Resumed
 from sonorant.client.listening import audio_out
 from sonorant.client.listening.listener import Listener
 from sonorant.client.listening.playback import PlaybackMeter, PlaybackReport
 from sonorant.client.speaking.session import Session
 from sonorant.client.transport.trace import Trace
-from sonorant.tts.v1.synthesis_pb2 import FinishReason, Mark, UtteranceDone
+from sonorant.tts.v1.synthesis_pb2 import FinishReason, Mark, Marks, Queued, UtteranceDone, UtteranceStarted, Warning
 
 EXAMPLES = """\
 examples:
@@ -125,13 +126,15 @@ async def run(args: argparse.Namespace) -> int:
         listener = Listener(
             PlaybackMeter(session.started.audio.sample_rate_hz),
             on_audio=write,
-            on_started=lambda started: _note(f"voice {started.voice_id or '(unnamed)'}, seed {started.seed}"),
-            on_warning=lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
-            on_marks=lambda message: marks.extend(message.marks),
-            on_resumed=lambda resumed: _note(f"connection lost; resumed after {resumed.gap_s * 1000:.0f} ms"),
-            on_queued=lambda queued: _note(
-                f"the server is full: {queued.num_ahead} go first, about {queued.expected_wait_ms / 1000:.1f} s"
-            ),
+            on={
+                UtteranceStarted: lambda told: _note(f"voice {told.voice_id or '(unnamed)'}, seed {told.seed}"),
+                Warning: lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
+                Marks: lambda message: marks.extend(message.marks),
+                Resumed: lambda resumed: _note(f"connection lost; resumed after {resumed.gap_s * 1000:.0f} ms"),
+                Queued: lambda queued: _note(
+                    f"the server is full: {queued.num_ahead} go first, about {queued.expected_wait_ms / 1000:.1f} s"
+                ),
+            },
             measure_sound=_encoding(args) == "pcm_s16le",
         )
         if text and not text.isspace():

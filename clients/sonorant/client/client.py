@@ -32,7 +32,9 @@ from sonorant.client.errors import ServerUnavailable, from_rpc_error, from_statu
 from sonorant.client.events import Payload
 from sonorant.client.file_formats import encoding_for
 from sonorant.client.listening import audio_out
+from sonorant.client.speaking.journal import Journal
 from sonorant.client.speaking.session import Session
+from sonorant.client.transport.call_opener import CallOpener
 from sonorant.client.transport.connections import Connections
 from sonorant.client.transport.retries import Retry, call_with_retries, time_limit
 from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
@@ -151,7 +153,9 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
             pack_codes=resume,
         )
         first.MergeFrom(utterance_config(config, timestamps=timestamps, scheduling=scheduling, text_policy=text_policy))
-        session = Session(self._connections, self.target, first, trace, text=text, end=end)
+        journal = Journal(first)
+        opener = CallOpener(self.target, first, trace, journal.opening("", text, end=end))
+        session = Session(self._connections, opener, journal)
         session.timeout_s, session.retry = self._timeout_s, self._retry
         return session
 

@@ -8,6 +8,7 @@ import grpc
 from sonorant.client.events import Payload
 from sonorant.client.speaking.journal import Journal
 from sonorant.client.speaking.session import Session
+from sonorant.client.transport.call_opener import CallOpener
 from sonorant.client.transport.connections import Connections
 from sonorant.client.transport.retries import Retry
 from sonorant.client.transport.server_search import AcceptedCall
@@ -84,4 +85,4 @@ def session_of(
     journal.text(_ID, request.text)
     journal.end(_ID)
     journal.finished = True
-    return Session(connections, target, config, journal=journal, open_call=call)
+    return Session(connections, CallOpener(target, config), journal, call)

@@ -38,14 +38,13 @@ class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
         target: str = DEFAULT_TARGET,
         access: Access | None = None,
         voice: str = "",
-        language: str = "",
         config: SynthesisConfig | None = None,
         max_lead_ms: int | None = None,
         sample_rate: int = 24_000,
     ) -> None:
-        """`config`: further settings, made by `sonorant.client.synthesis_config`. `max_lead_ms`: how far the server may
-        be ahead of the listener; None = the server's default. `sample_rate`: 8,000, 16,000, 22,050, 24,000, 44,100 or
-        48,000."""
+        """`config`: further settings, such as the language, made by `sonorant.client.synthesis_config`. `max_lead_ms`:
+        how far the server may be ahead of the listener; None = the server's default. `sample_rate`: 8,000, 16,000,
+        22,050, 24,000, 44,100 or 48,000."""
         super().__init__(
             capabilities=tts.TTSCapabilities(streaming=True, aligned_transcript=True),
             sample_rate=sample_rate,
@@ -61,7 +60,7 @@ class TTS(tts.TTS[Literal["speech_interrupted"]]):  # type: ignore[misc]
         self._config.audio.sample_rate_hz = sample_rate
         self._client: SpeechClient | None = None
         self._tasks: set[asyncio.Task[None]] = set()  # background work that no stream waits for
-        self.update_options(voice=voice, language=language)
+        self.update_options(voice=voice)
 
     @property
     def provider(self) -> str:

@@ -4,8 +4,8 @@ Importing this package does not load torch: the model runs in worker processes, 
 """
 
 from sonorant.engine.card.driver import find_card
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.checkpoint.embeddings import MAX_MIXED_VOICES, mix_embeddings
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import (
     CheckpointError,

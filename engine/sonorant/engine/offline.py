@@ -17,7 +17,8 @@ import numpy as np
 import soundfile
 from tqdm import tqdm
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.code2wav.run.runner import PCM_SCALE
 from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat
 from sonorant.engine.encoder.recording import read_recording

@@ -9,7 +9,7 @@ import pytest
 
 from sonorant.engine.card import driver
 from sonorant.engine.card.card import GIB, Card
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import EngineError
 from sonorant.engine.workers import auto

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, PRESETS_DIR, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, PRESETS_DIR, resolve_model
 from sonorant.engine.checkpoint.json import MAX_BYTES
 from sonorant.engine.errors import CheckpointError
 from tests.tiny_checkpoint import write_tiny_checkpoint

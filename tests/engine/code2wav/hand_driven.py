@@ -64,7 +64,6 @@ class Decoder:
         stored_streams: int = 1,
         context: DecoderContext = CONTEXT,
         pass_sizes: Sequence[int] = (),
-        silent_first_frames: int = 0,
     ) -> None:
         """`pass_sizes`: if not those of CUDA, which are the sizes of the ramp and 1."""
         config = EngineConfig.of(
@@ -77,15 +76,7 @@ class Decoder:
         )
         self.clock = FakeClock()
         self.pass_sizes = pass_sizes or sorted({1, *chunk_ramp})
-        self.batcher = Batcher(
-            config,
-            num_slots,
-            FRAME_S,
-            context,
-            self.pass_sizes,
-            self.clock,
-            silent_first_frames=silent_first_frames,
-        )
+        self.batcher = Batcher(config, num_slots, FRAME_S, context, self.pass_sizes, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
         self.plan = DecodePlan([], [], [], [], True, NO_CODES, [], [], 0.0)
         self.samples: Int16Array | None = None  # of the call that was started

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from sonorant.engine.checkpoint.config import TransformerConfig
+from sonorant.engine.config import TalkerConfig
 from sonorant.engine.model.attention import PagedRows
 from sonorant.engine.model.attention import frame_attention as plain_frame_attention
 from sonorant.engine.model.attention import paged_attention as plain_attention
@@ -356,9 +357,8 @@ def test_begin_slots() -> None:
         small = dataclasses.replace(checkpoint.talker.stack, num_layers=1, num_kv_heads=1, head_dim=2)
         slots = SlotArrays(num_slots, checkpoint, device, torch.float32)
         slots.seen.fill_(True)
-        cache = KVCache(
-            small, num_pages=9, page_size=4, num_slots=num_slots, max_context=24, device=device, dtype=torch.float32
-        )
+        config = TalkerConfig(page_size=4, num_slots=num_slots, max_context=24)
+        cache = KVCache(small, config, 9, device, torch.float32)
         cache.table.fill_(3)
         return cache, slots
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.model.alignment import path_shares
 from sonorant.engine.talker.run.runner import TalkerRunner

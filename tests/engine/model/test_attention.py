@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import TransformerConfig
+from sonorant.engine.config import TalkerConfig
 from sonorant.engine.model.attention import PagedRows, frame_attention, paged_attention
 from sonorant.engine.model.layers import Attention, JoinedAttention, RotaryTable
 from sonorant.engine.talker.run.kv_cache import KVCache, Span
@@ -39,15 +40,8 @@ def sequence(length: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def new_cache() -> KVCache:
-    return KVCache(
-        STACK,
-        num_pages=12,
-        page_size=PAGE_SIZE,
-        num_slots=2,
-        max_context=20,
-        device=torch.device("cpu"),
-        dtype=torch.float32,
-    )
+    config = TalkerConfig(page_size=PAGE_SIZE, num_slots=2, max_context=20)
+    return KVCache(STACK, config, 12, torch.device("cpu"), torch.float32)
 
 
 @pytest.mark.parametrize("pages", [((3, 4, 5, 6), (8, 9, 10, 11)), ((5, 0, 11, 2), (1, 7, 3, 4))])

@@ -10,7 +10,8 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
-from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder

@@ -1,6 +1,6 @@
 import pytest
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, resolve_model
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.prompt.tokenizer import Tokenizer
 
 

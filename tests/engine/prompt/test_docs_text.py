@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tokenizers import decoders
 
-from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams

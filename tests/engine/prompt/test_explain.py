@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.errors import InvalidSynthesis, UnknownSpeaker
 from sonorant.engine.prompt.explain import PromptRow, explain_prompt, speech_s
 from sonorant.engine.prompt.tokenizer import Tokenizer

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.prompt.layout import PromptLayout, check, fit_max_frames
 from sonorant.engine.prompt.tokenizer import Tokenizer

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import regex
 
-from sonorant.engine.checkpoint.config import PRESETS_DIR
+from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from tests.written_texts import WORDS, lines, texts
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, PRESETS_DIR
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.prompt.tokenizer import SPLIT_PATTERN, Tokenizer, TokenStream, _stand_in
 from tests.engine.prompt.texts import FRAGMENTS, cut_texts, texts

@@ -4,7 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.errors import InvalidSynthesis, UnknownSpeaker, UnsupportedTask
 from sonorant.engine.prompt.validation import check_params, resolve_language
 from sonorant.engine.types import SynthesisParams

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, load_checkpoint
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.ipc.channel import RingInbox, RingOutbox
 from sonorant.engine.ipc.doorbell import Doorbell
 from sonorant.engine.ipc.messages import Command, EndText, OpenStream, PcmRecord

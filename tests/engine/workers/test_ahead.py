@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sonorant.engine.card.card import GIB, Card
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.workers import ahead
 from sonorant.engine.workers.ahead import Noted, Wanted, compiling, note, noted

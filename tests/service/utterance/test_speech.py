@@ -16,7 +16,7 @@ from sonorant.service.utterance.speech import TRANSITIONS, Speech, State
 from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import WordTimes
 from tests.service.fake_engine import FakeEngine
-from tests.service.fake_speech import FRAME_SAMPLES, NUM_CODEBOOKS
+from tests.service.fake_speech import FRAME_SAMPLES, NUM_CODEBOOKS, as_written
 from tests.service.utterance.test_utterance import NO_PHRASES, spec
 
 SAMPLES = FRAME_SAMPLES
@@ -28,7 +28,7 @@ class Driven:
     """Speech with one segment, whose stream exists only here."""
 
     def __init__(self) -> None:
-        made, times = spec(FakeEngine()), WordTimes(24_000, 1.0)
+        made, times = spec(FakeEngine()), WordTimes(24_000, 1.0, as_written())
         self.segments = Segments(made, None, NO_PHRASES)  # type: ignore[arg-type]  # nothing is opened
         self.speech = Speech(made, self.segments, times, Statistics("u", made, times, Playout()), None, whole=False)
         self.stream: Any = None  # the one that would be open

@@ -7,6 +7,7 @@ import pytest
 
 from sonorant.service.utterance.signs import STANDING, Signs
 from sonorant.service.utterance.word_times import STANDSTILL_MS, Word, WordTimes
+from tests.service.fake_speech import as_written
 
 RATE = 24_000
 FRAME_MS = 80
@@ -31,7 +32,7 @@ class Reports:
 
 
 def marks(num_frames: int, leaps_at_ms: float) -> list[Word]:
-    times, reports = WordTimes(RATE, 1.0, ms_per_unit=UNIT_MS), Reports(leaps_at_ms)
+    times, reports = WordTimes(RATE, 1.0, as_written(), ms_per_unit=UNIT_MS), Reports(leaps_at_ms)
     times.follow(reports.reached_ms)
     times.push_text(TEXT)
     times.end_text()

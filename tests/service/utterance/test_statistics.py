@@ -8,12 +8,13 @@ from sonorant.service.pacing.playout import Playout
 from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import WordTimes
 from tests.service.fake_engine import FakeEngine
+from tests.service.fake_speech import as_written
 from tests.service.utterance.test_utterance import spec
 
 
 def test_the_budget_adds_up_on_the_injected_clock() -> None:
     now_s = 100.0
-    times = WordTimes(24_000, 1.0)
+    times = WordTimes(24_000, 1.0, as_written())
     statistics = Statistics("u", spec(FakeEngine()), times, Playout(), lambda: now_s, arrived_s=99.75)
     statistics.text("Hello")
     now_s = 103.0

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonorant.service.utterance.word_times import Word, WordTimes
+from tests.service.fake_speech import as_written
 
 RATE = 24_000
 PIECES = ("a", "bc", "def ", " ", ", ", "!", "你", "4 ")
@@ -14,7 +15,7 @@ SILENCE = np.zeros(RATE // 10, np.int16)
 
 
 def test_words_are_told_before_they_are_heard_and_once() -> None:
-    times = WordTimes(RATE, 1.0, ms_per_unit=50)
+    times = WordTimes(RATE, 1.0, as_written(), ms_per_unit=50)
     times.push_text("One two, thr")
     times.push_audio(LOUD)
     assert times.take_due(100) == [Word("One", 0, 3, 0, 200)]
@@ -25,7 +26,7 @@ def test_words_are_told_before_they_are_heard_and_once() -> None:
 
 
 def test_silence_before_the_first_word_is_measured() -> None:
-    times = WordTimes(RATE, 1.0, ms_per_unit=50)
+    times = WordTimes(RATE, 1.0, as_written(), ms_per_unit=50)
     times.push_text("One two ")
     times.push_audio(SILENCE)
     assert times.take_due(100) == []
@@ -35,7 +36,7 @@ def test_silence_before_the_first_word_is_measured() -> None:
 
 
 def test_with_the_end_known_the_rest_is_spread_over_what_is_left() -> None:
-    times = WordTimes(RATE, 1.0, ms_per_unit=500)
+    times = WordTimes(RATE, 1.0, as_written(), ms_per_unit=500)
     times.push_text("aa aa aa aa")
     times.end_text()
     times.push_audio(np.tile(LOUD, 20))
@@ -47,7 +48,7 @@ def test_with_the_end_known_the_rest_is_spread_over_what_is_left() -> None:
 
 
 def test_the_rate_of_a_segment_is_that_of_the_next() -> None:
-    times = WordTimes(RATE, 1.0)
+    times = WordTimes(RATE, 1.0, as_written())
     times.push_text("a" * 29)
     times.end_text()
     times.push_text("bb bb ")
@@ -59,14 +60,14 @@ def test_the_rate_of_a_segment_is_that_of_the_next() -> None:
 
 
 def test_speed_shrinks_the_time() -> None:
-    times = WordTimes(RATE, 2.0, ms_per_unit=50)
+    times = WordTimes(RATE, 2.0, as_written(), ms_per_unit=50)
     times.push_text("One two ")
     times.push_audio(np.tile(LOUD, 4))
     assert [(word.start_ms, word.end_ms) for word in times.take_due(200)] == [(0, 100), (100, 200)]
 
 
 def test_characters_of_chinese_are_words_and_punctuation_alone_is_not() -> None:
-    times = WordTimes(RATE, 1.0)
+    times = WordTimes(RATE, 1.0, as_written())
     times.push_text("你好 — 3 a")
     times.end_text()
     times.push_audio(np.tile(LOUD, 20))
@@ -83,7 +84,7 @@ def test_characters_of_chinese_are_words_and_punctuation_alone_is_not() -> None:
 )
 def test_position_grows_with_what_is_heard_up_to_all(segments: list[list[str]], step_ms: int) -> None:
     text = "".join(piece for segment in segments for piece in segment)
-    times = WordTimes(RATE, 1.0)
+    times = WordTimes(RATE, 1.0, as_written())
     total_ms, words = 0, []
     for segment in segments:
         for piece in segment:

@@ -45,7 +45,6 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
     opening_s = [outcome.opening_s - (outcome.begun_s - outcome.planned_s) for outcome in good]
     ttfa_ms = [(opening + report.ttfa_s) * 1000 for opening, report in zip(opening_s, reports, strict=True)]
     audible_ms = [(opening + report.ttfa_audible_s) * 1000 for opening, report in zip(opening_s, reports, strict=True)]
-    client = _client(load, parts)
     return {
         "target": target,
         "load": str(load),
@@ -75,7 +74,7 @@ def row(target: str, load: Load, repeat: int, parts: Sequence[Measured], max_cli
         "sent_before": share_of(each.was_sent for each in counted if each.was_sent is not None),
         "peak_in_flight": peak_in_flight(outcomes),
         "ttfa_ms_quantiles": [_rounded(percentile(ttfa_ms, q)) for q in range(101)] if ttfa_ms else [],
-        "client": client,
+        "client": (client := _client(load, parts)),
         "client_verdict": client_verdict(client, max_client_lag_ms),
     }
 

@@ -102,6 +102,11 @@ class Journal:
             return None
         return self._record(utterance_id, SpeakRequest(utterance_id=utterance_id, text=text))
 
+    def opening(self, utterance_id: str, text: str, *, end: bool) -> list[SpeakRequest]:
+        """Return the requests that go with the config: the first text, unless it is empty, and its end."""
+        requests = [self.text(utterance_id, text) if text else None, self.end(utterance_id) if end else None]
+        return [request for request in requests if request is not None]
+
     def config_to_send(self, request: SpeakRequest) -> SpeakRequest | None:
         """Return the config that the server must get before this request, if it does not have it."""
         utterance = self._open.get(request.utterance_id)

@@ -28,7 +28,6 @@ from sonorant.client.transport.response_reader import ResponseReader
 from sonorant.client.transport.retries import Retry, call_with_retries, time_limit
 from sonorant.client.transport.server_search import AcceptedCall, ServerSearch
 from sonorant.client.transport.silence_limits import FIRST_ANSWER_S
-from sonorant.client.transport.trace import Trace
 from sonorant.tts.v1.speak_pb2 import (
     SessionStarted,
     SpeakConfig,
@@ -57,26 +56,17 @@ class Session(SessionVerbs):
     def __init__(
         self,
         connections: Connections,
-        target: str,
-        config: SpeakConfig,
-        trace: Trace | None = None,
-        *,
-        text: str = "",
-        end: bool = False,
-        utterance_id: str = "",
-        journal: Journal | None = None,
+        opener: CallOpener,
+        journal: Journal,
         open_call: Any = None,
     ) -> None:
-        """`text`: the first text, of this utterance; `end`: it is all. `open_call`: a call that already speaks
-        `journal`'s utterance."""
+        """`journal`: knows what `opener` says first. `open_call`: a call that already speaks the journal's
+        utterance."""
         self._connections = connections
-        self._target = target
-        self._config = config
-        self._trace = trace
-        self._journal = journal or Journal(config)
-        opening = [self._journal.text(utterance_id, text)] if text else []
-        opening += [self._journal.end(utterance_id)] if end else []
-        self._opener = CallOpener(target, config, trace, [request for request in opening if request is not None])
+        self._opener = opener
+        self._target = opener.target
+        self._trace = opener.trace
+        self._journal = journal
         self._open_call = open_call
         self._reader = ResponseReader(connections, self._opener.again, self._response_is_due)
         self._call: Any = None
@@ -98,7 +88,7 @@ class Session(SessionVerbs):
         if self._open_call is not None:
             self._call, self.started, self._connected = self._open_call, SessionStarted(), True
             return self
-        max_calls = 2 if self._config.resumable else 1  # if the first server is slow to answer
+        max_calls = 2 if self._opener.config.resumable else 1  # if the first server is slow to answer
 
         async def first_call() -> AcceptedCall:
             search = ServerSearch(self._connections, self._opener.first, FIRST_ANSWER_S, max_calls)

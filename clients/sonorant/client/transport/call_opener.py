@@ -16,22 +16,24 @@ RESUMING = "sonorant-resuming"  # metadata of a call that continues another one
 
 
 class CallOpener:
-    def __init__(self, target: str, config: SpeakConfig, trace: Trace | None, opening: Sequence[SpeakRequest]) -> None:
+    def __init__(
+        self, target: str, config: SpeakConfig, trace: Trace | None = None, opening: Sequence[SpeakRequest] = ()
+    ) -> None:
         """`opening`: the first text and its end, which go with the config."""
-        self._target = target
-        self._config = config
-        self._trace = trace
+        self.target = target
+        self.config = config
+        self.trace = trace
         self._opening = opening
 
     async def first(self, attempt: Attempt) -> SessionStarted:
         """Send the first text and its end with the config, and again on their own if an older server ignores them."""
         if not self._opening:
-            return await self._connect(attempt, self._config)
+            return await self._connect(attempt, self.config)
         first = self._opening[0]
         config = SpeakConfig(
             opening=Opening(utterance_id=first.utterance_id, text=first.text, end=len(self._opening) > 1)
         )
-        config.MergeFrom(self._config)
+        config.MergeFrom(self.config)
         started = await self._connect(attempt, config)
         if not started.takes_opening:
             with suppress(asyncio.InvalidStateError):  # the call is over already; reading from it says why
@@ -40,11 +42,11 @@ class CallOpener:
         return started
 
     async def again(self, attempt: Attempt) -> SessionStarted:
-        return await self._connect(attempt, self._config, resuming=True)
+        return await self._connect(attempt, self.config, resuming=True)
 
     async def write(self, call: Any, request: SpeakRequest) -> None:
-        if self._trace is not None:
-            self._trace.sent(request)
+        if self.trace is not None:
+            self.trace.sent(request)
         await call.write(request)
 
     async def _connect(self, attempt: Attempt, config: SpeakConfig, *, resuming: bool = False) -> SessionStarted:
@@ -55,15 +57,15 @@ class CallOpener:
             await self.write(call, SpeakRequest(config=config))
             headers = await call.initial_metadata()
             attempt.has_headers = True
-            if self._trace is not None:
-                self._trace.metadata("headers", headers)
+            if self.trace is not None:
+                self.trace.metadata("headers", headers)
             first = await call.read()
         except BaseException:
             call.cancel()
             raise
         if first is grpc.aio.EOF:
-            raise SpeechError(grpc.StatusCode.INTERNAL, f"the server at {self._target} ended the session at once")
-        if self._trace is not None:
-            self._trace.received(first)
+            raise SpeechError(grpc.StatusCode.INTERNAL, f"the server at {self.target} ended the session at once")
+        if self.trace is not None:
+            self.trace.received(first)
         started: SessionStarted = first.session
         return started

@@ -16,13 +16,8 @@ import numpy as np
 import torch
 
 from sonorant.engine.card.device import card_name
-from sonorant.engine.checkpoint.config import (
-    BUILTIN_VOICE_DIR,
-    Checkpoint,
-    CodecDecoderConfig,
-    TransformerConfig,
-    load_checkpoint,
-)
+from sonorant.engine.checkpoint.config import Checkpoint, CodecDecoderConfig, TransformerConfig, load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import CODEC_FORMATS, EngineConfig
 from sonorant.engine.types import Int16Array

@@ -93,14 +93,7 @@ def _load(
         likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype=FASTEST_FIRST[0]))
         runner, why = runner_in_fitting_format(likely, checkpoint, config, _speech_sample(inbox))
     log.info("codec in %s: %s", runner.format, why)
-    batcher = Batcher(
-        config,
-        runner.num_slots,
-        1 / checkpoint.frame_rate_hz,
-        runner.context,
-        runner.pass_sizes,
-        silent_first_frames=checkpoint.silent_first_frames,
-    )
+    batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz, runner.context, runner.pass_sizes)
     info = {
         "device": str(device),
         "threads": torch.get_num_threads(),

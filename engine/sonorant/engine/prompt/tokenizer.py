@@ -15,7 +15,8 @@ from tokenizers import Tokenizer as Pipeline
 from tokenizers.models import BPE
 from tokenizers.normalizers import NFC
 
-from sonorant.engine.checkpoint.config import PRESETS_DIR, Characters
+from sonorant.engine.checkpoint.config import Characters
+from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.prompt.characters import AsciiStream, AsIs
 from sonorant.engine.prompt.nfc import NfcStream, normalize

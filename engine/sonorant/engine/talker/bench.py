@@ -21,7 +21,8 @@ import numpy as np
 import torch
 
 from sonorant.engine.card.device import card_name
-from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat, WeightsName
 from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.talker.schedule.rows import DecodeRow, PrefillRow

@@ -18,7 +18,8 @@ from typing import Any, get_args
 
 from tqdm import tqdm
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import CODEC_FORMATS, DtypeName, EngineConfig, LoadFormat, MpsMode
 from sonorant.engine.cuda import use_device
 from sonorant.engine.ipc.messages import EndStream, FirstChunk, OpenStream, PcmBatch

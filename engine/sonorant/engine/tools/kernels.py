@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from multiprocessing import get_context
 
 from sonorant.engine.card.card import GIB, Card
-from sonorant.engine.checkpoint.config import load_checkpoint, resolve_model
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.config import CACHE_MANAGER, EngineConfig
 from sonorant.engine.sizes import slots_of, with_sizes
 from sonorant.engine.workers.ahead import Noted, Wanted, note

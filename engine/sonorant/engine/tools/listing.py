@@ -159,17 +159,8 @@ def _run_talker(checkpoint: Checkpoint, config: EngineConfig, device: torch.devi
     with torch.device(device):
         talker = Talker(checkpoint).to(dtype).requires_grad_(False)
     talker.prepare()
-    num_slots, page_size = config.talker.num_slots, config.talker.page_size
-    cache = KVCache(
-        checkpoint.talker.stack,
-        num_pages=NUM_PAGES,
-        page_size=page_size,
-        num_slots=num_slots,
-        max_context=config.talker.max_context,
-        device=device,
-        dtype=dtype,
-    )
-    slots = SlotArrays(num_slots, checkpoint, device, dtype)
+    cache = KVCache(checkpoint.talker.stack, config.talker, NUM_PAGES, device, dtype)
+    slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
     head = AlignmentHead(0, 0, 1.0)  # a layer that is watched has kernels of its own, and layer 1 those without
     FusedSteps(talker, checkpoint, config, cache, slots, head).run_all(device)
 

@@ -9,7 +9,7 @@ from typing import get_args
 
 import torch
 
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.training.pipeline import DEFAULT_STAGES, LOG_FORMAT, Run, Stage, run_stages
 from sonorant.training.settings import FULL, FULL_BASE, TOY, TOY_BASE
 

@@ -15,7 +15,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sonorant.client import Access
 from sonorant.client.clips import SynthesizeStreamCall, session_of
 from sonorant.client.errors import SpeechError, from_rpc_error
+from sonorant.client.speaking.journal import Journal
 from sonorant.client.speaking.session import Session
+from sonorant.client.transport.call_opener import CallOpener
 from sonorant.client.transport.connections import MAX_SEARCHES
 from sonorant.gateway.errors import Refusal, from_speech_error
 from sonorant.gateway.upstream.calls import Call
@@ -109,9 +111,9 @@ class Servers:
         num_opening = _num_opening(first)
 
         async def begin() -> Session:
-            text, utterance_id = (first[0].text, first[0].utterance_id) if num_opening else ("", "")
-            session = Session(route, "", resumable, text=text, end=num_opening == 2, utterance_id=utterance_id)
-            return await session.__aenter__()
+            journal, text = Journal(resumable), first[0] if num_opening else SpeakRequest()
+            opening = journal.opening(text.utterance_id, text.text, end=num_opening == 2)
+            return await Session(route, CallOpener("", resumable, opening=opening), journal).__aenter__()
 
         speaking = Speaking(await self._accepted(begin))
         for request in first[num_opening:]:

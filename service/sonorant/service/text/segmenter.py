@@ -92,6 +92,10 @@ class Segmenter:
         self._manner = NEUTRAL  # of the segment
         self._is_blank = True  # whether only whitespace of the segment is committed
 
+    def respell(self, word: str) -> str:
+        """Return what is said for a word."""
+        return self._lexicon.respell(word)
+
     def spoken_of(self, offset: int) -> int:
         """Map an offset in the committed text to one in the spoken text."""
         return self._respeller.spoken_of(offset)

@@ -71,15 +71,7 @@ class Utterance:
         self._segmenter = Segmenter(
             spec.policy, allowance.max_text_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as
         )
-        self.word_times = WordTimes(
-            spec.audio.native_rate_hz,
-            spec.audio.speed,
-            beginning.ms_per_unit,
-            respell=spec.lexicon.respell,
-            spoken_of=self._segmenter.spoken_of,
-            written_begin=self._segmenter.written_begin,
-            written_end=self._segmenter.written_end,
-        )
+        self.word_times = WordTimes(spec.audio.native_rate_hz, spec.audio.speed, self._segmenter, beginning.ms_per_unit)
         self.statistics = Statistics(
             utterance_id, spec, self.word_times, beginning.playout, arrived_s=beginning.arrived_s
         )

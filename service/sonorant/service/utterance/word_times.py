@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from sonorant.service.audio.pcm import Samples
 from sonorant.service.text.checks import WIDE, is_wide
+from sonorant.service.text.segmenter import Segmenter
 from sonorant.tts.v1 import synthesis_pb2
 
 DEFAULT_MS_PER_UNIT = 61.0  # of the built-in voice
@@ -132,22 +133,15 @@ class WordTimes:
         self,
         rate_hz: int,
         speed: float,
+        segmenter: Segmenter,
         ms_per_unit: float = DEFAULT_MS_PER_UNIT,
-        respell: Callable[[str], str] = str,
-        spoken_of: Callable[[int], int] = int,
-        written_begin: Callable[[int], int] = int,
-        written_end: Callable[[int], int] = int,
     ) -> None:
-        """`rate_hz`: of the pushed samples; `speed` is applied to them later. `respell`: returns what is said for a
-        word. `spoken_of`: maps an offset in the text to one in the spoken text. `written_begin`, `written_end`: map
-        offsets at which words begin and end to those in the caller's text, which may have markup.
-        """
+        """`rate_hz`: of the pushed samples; `speed` is applied to them later. `segmenter`: knows how the text is
+        written and spoken."""
         self.ms_per_unit = ms_per_unit
         self._rate_hz = rate_hz
         self._speed = speed
-        self._respell = respell
-        self._spoken_of = spoken_of
-        self._written_begin, self.written_end = written_begin, written_end
+        self.segmenter = segmenter
         self._num_chars = 0
         self._parts = deque([_Part()])  # text is added to the last; the words of the first are being reported
         # All times here are before `speed`.
@@ -168,7 +162,7 @@ class WordTimes:
     def end_text(self) -> None:
         """End the text of this part. Text pushed next belongs to another one."""
         self._parts[-1].text_end = self._num_chars
-        self._parts.append(_Part(self._num_chars, self._spoken_of(self._num_chars), read_end=self._num_chars))
+        self._parts.append(_Part(self._num_chars, self.segmenter.spoken_of(self._num_chars), read_end=self._num_chars))
 
     def revise_text(self, start: int) -> None:
         """Drop the text of the part that begins at `start`, and all parts after it. Reported words stay."""
@@ -253,7 +247,7 @@ class WordTimes:
     def position(self, heard_ms: float) -> int:
         """Return how far the text was heard, in whole words."""
         self.take_due(heard_ms)
-        return self.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1])
+        return self.segmenter.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1])
 
     def _sounding(self) -> _Part:
         return next(part for part in self._parts if not part.audio_ended)
@@ -271,7 +265,7 @@ class WordTimes:
         if part.reached_ms is None or not part.has_told:  # the first word begins with the first sound
             # That sound may be in audio that went out before it was measured.
             return earliest_ms, part.reached_ms is not None
-        reached_ms = part.reached_ms(self._spoken_of(part.words[0][0]) - part.spoken_start)
+        reached_ms = part.reached_ms(self.segmenter.spoken_of(part.words[0][0]) - part.spoken_start)
         if reached_ms is None:
             stands_still = part.sound_ms(self._moved_ms - self._start_ms) >= STANDSTILL_MS
             return (earliest_ms, False) if stands_still else None
@@ -292,7 +286,7 @@ class WordTimes:
         ends_ms = begins_ms + max(lasts_ms, self._speed)  # no two begin in the same millisecond
         self._open = None
         if is_followed:
-            spoken_end = self._spoken_of(start + len(text)) - part.spoken_start
+            spoken_end = self.segmenter.spoken_of(start + len(text)) - part.spoken_start
             known_ms = self._ends_known_ms(part, spoken_end, begins_ms)
             if known_ms is None:
                 ends_ms = begins_ms + LEAST_LASTS * lasts_ms
@@ -305,8 +299,8 @@ class WordTimes:
         self._told(ends_ms, start + len(text))
         return Word(
             text,
-            self._written_begin(start),
-            self.written_end(start + len(text)),
+            self.segmenter.written_begin(start),
+            self.segmenter.written_end(start + len(text)),
             round(begins_ms / self._speed),
             round(ends_ms / self._speed),
             estimated=not is_followed,
@@ -344,7 +338,7 @@ class WordTimes:
                 self._add(part, start + match.start(), match[0])
 
     def _add(self, part: _Part, start: int, word: str) -> None:
-        spoken = self._respell(word)
+        spoken = self.segmenter.respell(word)
         if start >= self._text_ends[-1] and any(map(str.isalnum, spoken)):
             num_units = units(spoken)
             part.words.append((start, word, num_units))

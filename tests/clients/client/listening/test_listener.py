@@ -37,9 +37,8 @@ async def test_a_session_is_read_to_its_end() -> None:
     listener = Listener(
         PlaybackMeter(1000),
         on_audio=told.append,
-        on_started=told.append,
-        on_warning=told.append,
         on_done=lambda done, utterance_id: told.append((utterance_id, done)),
+        on={type(STARTED): told.append, type(WARNING): told.append},
     )
     listener.text_sent()
     done = await listener.read(session(STARTED, chunk(2), WARNING, chunk(3), LIMITED, COMPLETED))

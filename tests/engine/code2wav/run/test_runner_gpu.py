@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from sonorant.engine import offline
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR, Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.code2wav.bench import PUBLISHED_DECODER
 from sonorant.engine.code2wav.run import runner as runner_module
 from sonorant.engine.code2wav.run.runner import Code2WavRunner

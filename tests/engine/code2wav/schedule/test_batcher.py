@@ -20,6 +20,7 @@ from sonorant.engine.ipc.messages import (
 from sonorant.engine.types import FinishReason, StreamBudget
 from tests.engine.code2wav.hand_driven import FRAME_S, Decoder, codes_of, end, frames
 from tests.fakes import (
+    CONTEXT,
     FRAME_SAMPLES,
     begin_stream,
     expected_pcm,
@@ -417,7 +418,7 @@ def test_positions_go_ahead_of_the_audio_and_wake_nobody_alone() -> None:
 
 
 def test_silence_that_is_not_sent_is_nothing_to_play() -> None:
-    decoder = Decoder(chunk_ramp=SERVED, silent_first_frames=2)
+    decoder = Decoder(chunk_ramp=SERVED, context=dataclasses.replace(CONTEXT, silent_first_frames=2))
     decoder.send(begin_stream(1))
     for index in range(3):
         decoder.send(frames(index, 1, step_s=0.003))

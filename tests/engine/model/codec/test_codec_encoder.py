@@ -13,7 +13,8 @@ from transformers.models.mimi.modeling_mimi import (
     MimiTransformerModel,
 )
 
-from sonorant.engine.checkpoint.config import PRESETS_DIR, CodecConfig, load_checkpoint
+from sonorant.engine.checkpoint.config import CodecConfig, load_checkpoint
+from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.checkpoint.json import CODEC_ENCODER_DEFAULTS
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.weights import init_random

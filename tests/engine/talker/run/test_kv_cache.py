@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.memory import UNLIMITED

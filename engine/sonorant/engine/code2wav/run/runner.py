@@ -97,11 +97,17 @@ class Code2WavRunner:
                 self._main, self._urgent = self._lanes(config)
                 self._attending = self._attended_passes(on_gpu, config)
                 self.context = DecoderContext(
-                    decoder.receptive_frames, self.pass_sizes[-1], tuple(self._attending), decoder.convolved_frames
+                    decoder.receptive_frames,
+                    self.pass_sizes[-1],
+                    tuple(self._attending),
+                    decoder.convolved_frames,
+                    checkpoint.silent_first_frames,
                 )
             else:
                 self._main = self._urgent = Lane(self._network(), {})
-                self.context = DecoderContext(decoder.receptive_frames, REMEMBERED_FRAMES)
+                self.context = DecoderContext(
+                    decoder.receptive_frames, REMEMBERED_FRAMES, silent_first_frames=checkpoint.silent_first_frames
+                )
         self._remembering = None if is_on_gpu else on_cpu
         self._warm_up(config.code2wav.chunk_ramp)
 

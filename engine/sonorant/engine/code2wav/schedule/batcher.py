@@ -89,12 +89,8 @@ class Batcher:
         context: DecoderContext,
         pass_sizes: Sequence[int],
         clock: Callable[[], float] = time.monotonic,
-        *,
-        silent_first_frames: int = 0,
     ) -> None:
-        """`pass_sizes`: the numbers of frames that a row may have in one pass of the network, ascending.
-        `silent_first_frames`: so many of a stream's frames may be silence that is not sent, so nobody has them to play.
-        """
+        """`pass_sizes`: the numbers of frames that a row may have in one pass of the network, ascending."""
         if num_slots < config.talker.num_slots:
             raise ValueError(
                 f"{num_slots} Code2Wav slots for {config.talker.num_slots} talker slots: "
@@ -106,9 +102,7 @@ class Batcher:
         self._max_rows = config.code2wav.max_decode_batch
         self._max_silent_frames = config.code2wav.runaway_silent_frames
         self._frame_s = frame_s
-        self._silent_first_frames = silent_first_frames
-        self._context = context
-        self._clock = clock
+        self._context, self._clock = context, clock
         self._slots = Slots(num_slots, config.code2wav.stored_streams)
         first_kept = self._slots.count
         self._references = KeptReferences(range(first_kept, first_kept + config.code2wav.kept_references))
@@ -334,7 +328,7 @@ class Batcher:
                 assert not isinstance(audio.samples, list)  # as it is only when it was read from a ring
                 self._note_silence(streams, silent_tail(audio.samples, audio.num_frames), audio.num_frames)
         for stream, length in zip(batch, plan.lengths, strict=True):
-            num_sent = min(length, max(0, stream.first_pending + length - self._silent_first_frames))
+            num_sent = min(length, max(0, stream.first_pending + length - self._context.silent_first_frames))
             stream.dry_s = max(stream.dry_s, now) + num_sent * self._frame_s
             stream.first_pending += length
             if not stream.is_background:

@@ -1,4 +1,4 @@
-"""What the batcher must know to decode frames for the state they leave, without their audio. Pure."""
+"""What the batcher must know of a decoder to decode frames whose audio nobody hears. Pure."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ class DecoderContext:
     # Calls of just so many frames cost little, because they leave layers out that the frames after them make up for.
     attended_frames: tuple[int, ...] = ()
     convolved_frames: int = 0  # at least so many frames must come after such a call
+    silent_first_frames: int = 0  # so many of a stream's frames may be silence that is not sent, so nobody plays them
 
     def next_unheard(self, num_unheard: int) -> int:
         """How many frames the next call takes, of so many up to the first that is heard, or to a state to be kept."""

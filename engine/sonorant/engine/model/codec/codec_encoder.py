@@ -29,7 +29,7 @@ class CodecEncoder(nn.Module):
         hidden, stride = c.stack.hidden_size, c.frame_stride
         self.encoder = Convolutions(c)
         self.encoder_transformer = Transformer(c.stack)
-        self.downsample = CausalConv(hidden, hidden, 2 * stride, stride, bias=False, pad_mode="replicate")
+        self.downsample = Downsampling(hidden, hidden, 2 * stride, stride, bias=False)
         self.quantizer = SplitQuantizer(c)
         self.num_codebooks = config.encoder_valid_num_quantizers
         self.frame_samples = config.encode_frame_samples
@@ -55,6 +55,8 @@ class CodecEncoder(nn.Module):
 class CausalConv(nn.Module):
     """Convolution that sees only its past; one output for every `stride` inputs, also for an incomplete last group."""
 
+    _pads_with: Literal["constant", "replicate"] = "constant"
+
     def __init__(
         self,
         in_channels: int,
@@ -62,19 +64,20 @@ class CausalConv(nn.Module):
         kernel: int,
         stride: int = 1,
         dilation: int = 1,
-        *,
         bias: bool = True,
-        pad_mode: Literal["constant", "replicate"] = "constant",
     ) -> None:
         super().__init__()
         self.conv = nn.Conv1d(in_channels, out_channels, kernel, stride, dilation=dilation, bias=bias)
         self.stride = stride
         self._num_past = (kernel - 1) * dilation + 1 - stride
-        self._pad_mode = pad_mode
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.conv(F.pad(x, (self._num_past, -x.shape[-1] % self.stride), self._pad_mode))
+        y: Tensor = self.conv(F.pad(x, (self._num_past, -x.shape[-1] % self.stride), self._pads_with))
         return y
+
+
+class Downsampling(CausalConv):
+    _pads_with = "replicate"
 
 
 class ResidualUnit(nn.Module):

@@ -94,8 +94,7 @@ class FusedSteps:
         self._codec_table = talker.model.codec_embedding.weight
         self._first_head = talker.codec_head.weight
         self._eos_id = checkpoint.talker.codec_eos_id
-        self._cache = cache
-        self._slots = slots
+        self._cache, self._slots = cache, slots
         self._device = device = cache.storage.device
         self._num_codebooks = num_codebooks = checkpoint.talker.num_codebooks
         self._padding_slot = padding_slot = config.talker.num_slots
@@ -132,9 +131,7 @@ class FusedSteps:
         self._mixed = Buckets(self._run_mixed_rows, padding_row, mixed_sizes, self.passes)
         self._sample = Buckets(self._run_sample, [padding_slot, 0, 0], sizes, self.passes)
         if device.type == "cuda" and not HAS_BINDINGS:
-            log.warning(
-                "the package cuda-bindings is missing: frames of 2 to 64 streams take a third longer without it"
-            )
+            log.warning("the package cuda-bindings is missing: frames of 2 to 64 streams take a third longer")
         if device.type == "cuda" and not config.enforce_eager:
             self._capture()
         elif device.type == "cuda":

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sonorant.engine.card.device import free_bytes
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
-from sonorant.engine.config import EngineConfig
+from sonorant.engine.config import EngineConfig, TalkerConfig
 from sonorant.engine.cuda import upload, zeros
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.attention import PagedRows
@@ -31,7 +31,7 @@ class Span:
 
 
 class KVCache:
-    """`num_pages` pages for `num_slots` slots, and one more page and slot for padding rows.
+    """`num_pages` pages for the slots of `config`, and one more page and slot for padding rows.
 
     The pages are zeroed at first, because masked positions must hold finite values.
     """
@@ -39,20 +39,18 @@ class KVCache:
     def __init__(
         self,
         stack: TransformerConfig,
-        *,
+        config: TalkerConfig,
         num_pages: int,
-        page_size: int,
-        num_slots: int,
-        max_context: int,
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
+        page_size, num_slots = config.page_size, config.num_slots
         shape = (stack.num_layers, 2, (num_pages + 1) * page_size, stack.num_kv_heads, stack.head_dim)
         self.storage = zeros(shape, device, dtype)
         self.page_size = page_size
         self.padding_page = num_pages
         self._first_position: list[int | None] = [None] * (num_slots + 1)  # of slots whose pages are consecutive
-        self.table = torch.full((num_slots + 1, -(-max_context // page_size)), num_pages, device=device)
+        self.table = torch.full((num_slots + 1, -(-config.max_context // page_size)), num_pages, device=device)
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
         """Give a slot its pages, from position 0 on, in place of those it had."""

@@ -54,15 +54,7 @@ class TalkerRunner:
         talker = load_int8_talker(checkpoint, config) if is_int8 else load_talker(checkpoint, config, device, dtype)
         allowed_bytes = allowed_beside_weights(checkpoint, config)
         self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device, allowed_bytes))
-        self._cache = KVCache(
-            checkpoint.talker.stack,
-            num_pages=self.num_pages,
-            page_size=config.talker.page_size,
-            num_slots=config.talker.num_slots,
-            max_context=config.talker.max_context,
-            device=device,
-            dtype=dtype,
-        )
+        self._cache = KVCache(checkpoint.talker.stack, config.talker, self.num_pages, device, dtype)
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
         parts = (talker, checkpoint, config, self._cache, self._slots)
         is_compiled = is_int8 or (device.type == "cpu" and fits(checkpoint, dtype))
