@@ -102,5 +102,6 @@ def test_ten_thousand_texts(tokenizer: Tokenizer, reference: Reference) -> None:
 
 @pytest.mark.slow
 @pytest.mark.rare
-def test_ten_thousand_lines(tokenizer: Tokenizer, small_tokenizer: Tokenizer, reference: Reference) -> None:
-    check_lines(tokenizer, small_tokenizer, reference, 10_000)
+@pytest.mark.timeout(1200)
+def test_a_hundred_thousand_lines(tokenizer: Tokenizer, small_tokenizer: Tokenizer, reference: Reference) -> None:
+    check_lines(tokenizer, small_tokenizer, reference, 100_000)

@@ -1,10 +1,11 @@
 """Markdown and SSML: the tables of docs/text.md, any cutting, positions, and what is meant to break readers."""
 
 import ast
+import itertools
 import random
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -169,16 +170,27 @@ def test_any_cutting_of_ssml(text: str, chance: random.Random) -> None:
         assert read(SSML, text, cuts)[0] == whole
 
 
-def test_answers_of_language_models_are_read_the_same_in_any_cutting() -> None:
-    chance, answers = random.Random(3), "\n".join(lines(600))
-    for begin in range(0, len(answers), 2000):
-        text = answers[begin : begin + 2000]
-        cuts = sorted(chance.sample(range(len(text)), len(text) // chance.choice((1, 4, 50))))
+def check_answers(num_lines: int, sizes: Sequence[int] = (1, 4, 50)) -> None:
+    """Nothing of what language models write is lost, however it comes."""
+    chance, answers = random.Random(3), lines(num_lines)
+    while text := "\n".join(itertools.islice(answers, 40)):
+        cuts = sorted(chance.sample(range(len(text)), len(text) // chance.choice(sizes)))
         assert read(WITHOUT, text, cuts)[0] == read(WITHOUT, text)[0]
         said, reading = read(MARKDOWN, text, cuts)
         assert said == read(MARKDOWN, text)[0]
         lost = set(re.findall(r"[a-z]{4,}", text)) - set(re.findall(r"[a-z]{4,}", reading.said(text)))
         assert lost <= {"python", "https", "class"}, "of a fence, an address and a tag; all else is said"
+
+
+def test_answers_of_language_models_are_read_the_same_in_any_cutting() -> None:
+    check_answers(400)
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_lines_of_answers() -> None:
+    check_answers(100_000, (4, 8, 50))
 
 
 @given(st.text(), st.sampled_from((MARKDOWN, WITHOUT)))
