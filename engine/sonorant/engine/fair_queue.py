@@ -31,9 +31,13 @@ class FairQueue(Generic[T]):
         else:
             line.append(item)
 
+    def first(self, load: Callable[[str], int]) -> str:
+        """Return whose item comes next: of the callers with the least `load`, the one who has waited longest."""
+        return min(self._lines, key=load)
+
     def popleft(self, load: Callable[[str], int] = lambda _: 0) -> T:
-        """`load`: of a caller; the item is of one who has least, and among these has waited longest."""
-        who = min(self._lines, key=load)
+        """Take an item of `first(load)`."""
+        who = self.first(load)
         line = self._lines[who]
         del self._lines[who]
         item = line.popleft()

@@ -2,7 +2,8 @@
 made of them is kept.
 
 Each of several lanes takes the next recording, of a caller who has fewest in lanes, decodes it in a process of its own
-and has it encoded. A recording is encoded once, however many calls bring it at the same time.
+and has it encoded. A caller leaves one lane to others. A recording is encoded once, however many calls bring it at the
+same time.
 """
 
 import asyncio
@@ -78,6 +79,7 @@ class Encodings:
         self._start_timeout_s = start_timeout_s
         self._niceness = NICENESS // 3 if on_gpu else NICENESS
         self._num_lanes = max(MIN_LANES, min(MAX_LANES, len(os.sched_getaffinity(0)) // CORES_PER_LANE))
+        self._lanes_of_one = self._num_lanes - 1  # of one caller at once
         self._queue = FairQueue[_Job]()
         self._under_way = Counter[str]()  # recordings in lanes, by line
         self._waiting_bytes = 0
@@ -151,7 +153,7 @@ class Encodings:
 
     def _queued(self, encoder: KeptUpEncoder, upload: Upload) -> _Job:
         line = str(upload.caller)
-        wait_s = self._lane_s * self._queue.num_ahead(line) / self._num_lanes
+        wait_s = self._lane_s * self._queue.num_ahead(line) / self._lanes_of_one
         if wait_s > self._max_wait_s:
             raise _overloaded(f"the recording would wait {wait_s:.1f} s to be encoded", wait_s - self._max_wait_s)
         job = _Job(upload, encoder, asyncio.get_running_loop().create_future(), line)
@@ -190,9 +192,14 @@ class Encodings:
 
     # Lanes
 
+    def _may_take(self) -> bool:
+        """Whether a recording waits whose caller would leave a lane to others."""
+        load = self._under_way.__getitem__
+        return bool(self._queue) and load(self._queue.first(load)) < self._lanes_of_one
+
     async def _lane(self, lane: int) -> None:
         while True:
-            while not self._queue:
+            while not self._may_take():
                 self._has_jobs.clear()
                 await self._has_jobs.wait()
             job = self._queue.popleft(self._under_way.__getitem__)
@@ -212,6 +219,7 @@ class Encodings:
                 job.settle(EngineUnavailable("the recording could not be encoded; try again"))
             finally:
                 self._under_way -= Counter([job.line])
+                self._has_jobs.set()
                 self._done(job)
 
     async def _work(self, lane: int, job: _Job, taken_s: float) -> "tuple[Answer, Spent] | EngineError":

@@ -84,7 +84,7 @@ def read_recording(file: str | PathLike[str] | BinaryIO, rate_hz: int, *, max_s:
             block_samples = BLOCK_VALUES // channels
             while len(block := sound.read(block_samples, dtype="float32", always_2d=True)):  # [samples, channels]
                 num_clipped += _num_clipped(block)
-                blocks.append(block.mean(axis=1, dtype=np.float32))
+                blocks.append(_mono(block))
     except (OSError, soundfile.SoundFileError) as error:
         why = getattr(error, "error_string", None) or getattr(error, "strerror", None) or "it is damaged"
         message = f"the recording cannot be read: {why.rstrip('.')}; {ANOTHER_FILE}"
@@ -98,8 +98,9 @@ def _recording(
     """`blocks`: mono, at the rate that was found. `num_clipped`: of the values of all channels."""
     samples = np.concatenate(blocks) if blocks else np.empty(0, np.float32)
     duration_ms = round(1000 * len(samples) / found_rate_hz)
-    speech_ms = _speech_ms(samples, found_rate_hz)
-    info = RecordingInfo(duration_ms, _level_dbfs(samples), found_rate_hz, channels, speech_ms)
+    powers = _powers(samples, found_rate_hz * SPEECH_BLOCK_MS // 1000) if len(samples) else samples
+    level_dbfs = 10 * math.log10(powers.mean(dtype=np.float64)) if powers.any() else -math.inf
+    info = RecordingInfo(duration_ms, level_dbfs, found_rate_hz, channels, _speech_ms(powers))
     resampled = samples if found_rate_hz == rate_hz else _resampled(samples, found_rate_hz, rate_hz)
     return Recording(resampled, info, num_clipped / max(1, len(samples) * channels))
 
@@ -117,7 +118,7 @@ def _of_container(data: bytes, demuxer: str, rate_hz: int) -> Recording:
             message = f"the recording lasts more than {MAX_RECORDING_S:g} s; cut it"
             raise InvalidRecording("RECORDING_TOO_LONG", message)
         num_clipped += _num_clipped(block)
-        blocks.append(block.mean(axis=1, dtype=np.float32))
+        blocks.append(_mono(block))
     return _recording(blocks, found_rate_hz or rate_hz, max(1, channels), num_clipped, rate_hz)
 
 
@@ -191,24 +192,24 @@ def _num_clipped(block: Float32Array) -> int:
     return int(np.count_nonzero(magnitude >= CLIPPED_FROM))
 
 
-def _level_dbfs(samples: Float32Array) -> float:
-    """Return the level of what is heard, so without a constant offset."""
-    if not len(samples):
-        return -math.inf
-    sound = samples - samples.mean(dtype=np.float64).astype(np.float32)
-    power = float(np.square(sound, out=sound).mean(dtype=np.float64))
-    return 10 * math.log10(power) if power > 0 else -math.inf
+def _mono(block: Float32Array) -> Float32Array:  # [samples, channels]
+    return block[:, 0] if block.shape[1] == 1 else block.mean(axis=1, dtype=np.float32)
 
 
-def _speech_ms(samples: Float32Array, rate_hz: int) -> int:
+def _powers(samples: Float32Array, block: int) -> Float32Array:
+    """Return the power of what is heard, so without a constant offset, of each whole block."""
+    sound = (samples - samples.mean())[: len(samples) // block * block].reshape(-1, block)
+    powers: Float32Array = np.einsum("ij,ij->i", sound, sound) / block
+    return powers
+
+
+def _speech_ms(powers: Float32Array) -> int:
     """Return how long something sounds louder than half-way, in decibels, between the quiet and the loud parts, so
-    without pauses; 0 if these hardly differ, as with loud noise, in which pauses cannot be told."""
-    block = rate_hz * SPEECH_BLOCK_MS // 1000
-    if not (num_blocks := len(samples) // block):
-        return 0
-    blocks = samples[: num_blocks * block].reshape(num_blocks, block) - samples.mean()
-    levels_db = 10 * np.log10(np.square(blocks).mean(axis=1) + 1e-12)
-    quiet_db, loud_db = np.percentile(levels_db, (10, 90))
+    without pauses; 0 if these hardly differ, as with loud noise, in which pauses cannot be told.
+
+    `powers`: of blocks of SPEECH_BLOCK_MS."""
+    levels_db = 10 * np.log10(powers + 1e-12)
+    quiet_db, loud_db = np.percentile(levels_db, (10, 90)) if len(powers) else (0.0, 0.0)
     if loud_db - quiet_db < MIN_RANGE_DB:
         return 0
     floor_db = max((quiet_db + loud_db) / 2, loud_db - MAX_RANGE_DB)
