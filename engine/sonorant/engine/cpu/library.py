@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LANES = 16  # PACKED in codec.c; sizes of models must be multiples of it
+LANES = 16  # PACKED in convolutions.h; sizes of models must be multiples of it
 # Builds that a machine can run, best first, by its CPU capability in torch; see engine/build_cpu.py.
 BUILT_FOR = {"AVX512": ("v4", "v3", "any"), "AVX2": ("v3", "any")}
 
