@@ -17,7 +17,7 @@ from pathlib import Path
 
 from sonorant.client import SpeechClient, synthesis_config
 from sonorant.client.local_server import local_server
-from sonorant.engine.checkpoint.config import BUILTIN_VOICE_DIR
+from sonorant.engine import BUILTIN_VOICE_DIR
 
 TEXT = "Let me look that up for you, it will only take a moment."
 WARM_UP = 5
