@@ -125,10 +125,31 @@ async def test_codes_are_told_of_what_is_heard_and_say_which_draw_it_was(server:
 
 
 @pytest.mark.parametrize("lead_ms", [0, 2000])
-async def test_babble_is_told_once_and_before_its_end(server: Served, engine: FakeEngine, lead_ms: int) -> None:
-    """It stands still in its text for 79 frames, and its audio is more than twice as long as the text's usual one."""
+async def test_babble_is_set_back_as_far_as_nobody_heard_it(server: Served, engine: FakeEngine, lead_ms: int) -> None:
+    """It stands still in its text for 75 frames, and its audio is more than twice as long as the text's usual one."""
     engine.stands_from = {SEED: 9}
     transcript = await spoken_by(server, max_lead_ms=lead_ms)
+    done = transcript.done["u1"]
+    assert (done.reason, done.stats.heals, transcript.warnings) == (COMPLETED, 1, [])
+    assert done.stats.dropped_frames >= 8
+    assert any(transcript.pcm["u1"] == parts((SEED, kept), (SECOND, None)) for kept in range(9, 9 + 75))
+
+
+async def test_babble_in_a_whole_clip_is_not_in_it(server: Served, engine: FakeEngine) -> None:
+    engine.stands_from = {SEED: 9}
+    request = text_to_speech_service_pb2.SynthesizeRequest(text=TEXT)
+    request.config.sampling.seed = SEED
+    clip = await server.stub.Synthesize(request)
+    assert clip.audio == parts((SEED, 9), (SECOND, None))
+    assert (clip.stats.heals, len(clip.warnings)) == (1, 0)
+
+
+async def test_babble_that_was_heard_is_told_once_and_before_its_end(server: Served, engine: FakeEngine) -> None:
+    """By the time that the speech is too long for its text, it has stood still for long."""
+    engine.stands_from = dict.fromkeys((SEED, SECOND, THIRD), 9)
+    session = speak_pb2.SpeakConfig(max_lead_ms=0)
+    session.synthesis.sampling.seed = SEED
+    transcript = await speak(server.stub, [session, say(TEXT * 3), end()])
     assert transcript.warnings == [("u1", "BABBLE")]
     kinds = [kind for _, kind in transcript.kinds]
     assert kinds.index("warning") < kinds.index("done")

@@ -12,7 +12,6 @@ from sonorant.engine import Int16Array, PcmChunk
 from sonorant.service.utterance.signs import (
     BAD_REPEATED,
     BAD_SILENT,
-    STANDING,
     SUSPECT_REPEATED,
     SUSPECT_SILENT,
     Signs,
@@ -141,9 +140,14 @@ class SegmentFrames:
         return self._signs.missed_end
 
     @property
-    def stands_still(self) -> bool:
-        """Whether it makes sounds at one place of its text, for longer than any good speech."""
-        return self._signs.num_standing >= STANDING
+    def num_standing(self) -> int:
+        """How many frames with sound there are since the speech last moved on in its text."""
+        return self._signs.num_standing
+
+    @property
+    def stands_from(self) -> int:
+        """The frame from which it stands still there."""
+        return self._signs.stands_from
 
     @property
     def num_suspect(self) -> int:

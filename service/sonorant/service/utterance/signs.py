@@ -20,8 +20,9 @@ TAIL_FRAMES = 4
 BAD_OVER = 12
 # The same limits if no silence follows: frames after the one in which the last of the text was said.
 SUSPECT_SAID, BAD_SAID = 25, 75
-# So many frames with sound at one token, in speech that is so many times as long as its text usually takes, are babble.
-STANDING, BABBLE_LONGER = 75, 1.5
+# So many frames with sound at one token, in speech that is so many times as long as its text usually takes, are held
+# back, and babble from the second number on.
+SUSPECT_STANDING, STANDING, BABBLE_LONGER = 50, 75, 1.5
 
 
 class Signs:
@@ -66,6 +67,11 @@ class Signs:
                 self._look_for_tail(frames, said_at)
             self.num_silent = self._silent_tail(frames)
             self._stand(frames, moved_at)
+
+    @property
+    def stands_from(self) -> int:
+        """The frame from which the speech stands still in its text."""
+        return self._num_frames if self._moved_at is None else self._moved_at
 
     @property
     def over_at(self) -> int | None:

@@ -23,7 +23,7 @@ from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.resumption import KnownSegment, Resumption, Skipped
 from sonorant.service.utterance.segment_frames import SegmentFrames
 from sonorant.service.utterance.segments import Segment, Segments
-from sonorant.service.utterance.signs import BABBLE_LONGER
+from sonorant.service.utterance.signs import BABBLE_LONGER, STANDING, SUSPECT_STANDING
 from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import ReachedMs, WordTimes
 from sonorant.tts.v1 import audio_pb2
@@ -119,15 +119,15 @@ class Speech:
             return 0  # each segment is made to its end first
         if self.state is not State.SPEAKING:
             return num_waiting  # these stay
-        return num_waiting - (self.frames.num_suspect if self._num_heals < MAX_HEALS else self.frames.num_over)
+        if self._num_heals >= MAX_HEALS:
+            return num_waiting - self.frames.num_over
+        num_standing = self.frames.num_standing - SUSPECT_STANDING if self._stands(SUSPECT_STANDING) else 0
+        return max(0, num_waiting - max(self.frames.num_suspect, num_standing))
 
     @property
     def babbles(self) -> bool:
         """Whether the segment stands still in its text while sound goes on, far longer than the text takes."""
-        if self.end is not None or not self._is_watched or not self.frames.stands_still:
-            return False
-        made_ms = self.frames.num_frames * 1000 / self.spec.info.frame_rate_hz
-        return made_ms >= BABBLE_LONGER * self.word_times.usual_ms
+        return self._stands(STANDING)
 
     @property
     def is_all_made(self) -> bool:
@@ -284,7 +284,8 @@ class Speech:
         self.end = end
         if end.reason is FinishReason.COMPLETED and not self._missed_end:
             self.word_times.end_audio()
-            self.segments.keep(self.segment, self._spoken)
+            if not self.babbles:
+                self.segments.keep(self.segment, self._spoken)
 
     def _take_back(self, num_frames: int) -> None:
         """Keep `num_frames` of the segment, or more if more were given out."""
@@ -315,6 +316,9 @@ class Speech:
         elif self._says_nothing(segment):
             segment.carried = None
             self._heal(0)
+        elif self.babbles and self._is_worth_healing(self.frames.stands_from):
+            segment.draw = self._num_heals + 1
+            self._heal(self.frames.stands_from)
         elif (num_good := self._num_good()) is not None:
             segment.draw = self._num_heals + 1
             self._heal(num_good)
@@ -344,12 +348,24 @@ class Speech:
         """Return how many good frames to keep if the stream should be set back to heal it, else None."""
         num_good = self.frames.num_good
         is_lost = self.end is not None and self.end.reason in _SPEAKS_NO_MORE
-        if self._num_heals >= MAX_HEALS or not (is_lost or (self.end is None and num_good < self.frames.num_frames)):
+        if not (is_lost or (self.end is None and num_good < self.frames.num_frames)):
             return None
         if num_good == self.frames.num_frames:  # the engine ended it, and does not say which frames are good
             num_good = 0
-        is_worth_it = self.frames.num_frames - max(num_good, self.frames.num_given) >= MIN_FRAMES_AGAIN
-        return num_good if is_worth_it else None
+        return num_good if self._is_worth_healing(num_good) else None
+
+    def _is_worth_healing(self, num_good: int) -> bool:
+        """Whether enough frames would be made again, if so many of them are good."""
+        num_bad = self.frames.num_frames - max(num_good, self.frames.num_given)
+        return self._num_heals < MAX_HEALS and num_bad >= MIN_FRAMES_AGAIN
+
+    def _stands(self, num_frames: int) -> bool:
+        """Whether the last so many frames make sounds at one place of the text, in speech that is too long for it."""
+        is_lost = self.end is not None and self.end.reason not in _ENDS_WELL
+        if is_lost or not self._is_watched or self.frames.num_standing < num_frames:
+            return False
+        made_ms = self.frames.num_frames * 1000 / self.spec.info.frame_rate_hz
+        return made_ms >= BABBLE_LONGER * self.word_times.usual_ms
 
     def _lost_unheard(self, events: Sequence[PcmChunk | StreamEnd]) -> StreamEnd | None:
         """Return the end of a stream whose workers died before any frame was taken: others can speak it all, once."""
