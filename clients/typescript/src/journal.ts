@@ -91,12 +91,13 @@ class Kept {
     return settled.map((request) => request.text ?? "").join("");
   }
 
-  /** The end of the last word that was over when the listener heard no more. */
+  /** The end of the last word that was over when the listener heard no more. Behind the last mark, as marks come later than their audio, all characters count alike. */
   get spokenChars(): number {
     const heardMs = Math.min(this.heardMs ?? 0, this.receivedMs);
-    if (this.wordEnds.length) return Math.max(0, ...this.wordEnds.filter(([ms]) => ms <= heardMs).map(([, end]) => end));
+    const [lastMs, lastEnd] = this.wordEnds.at(-1) ?? [0, 0];
+    if (heardMs < lastMs) return Math.max(0, ...this.wordEnds.filter(([ms]) => ms <= heardMs).map(([, end]) => end));
     const ends = [...this.text.matchAll(/\S+/g)].map((word) => word.index + word[0].length);
-    return Math.max(0, ...ends.filter((end) => end <= heardMs / MS_PER_CHAR));
+    return Math.max(lastEnd, ...ends.filter((end) => end <= lastEnd + (heardMs - lastMs) / MS_PER_CHAR));
   }
 }
 
