@@ -6,14 +6,13 @@ from sonorant.gateway.cartesia.request import Generation
 from sonorant.gateway.clip import answer_with_bytes
 from sonorant.gateway.encoders import FORMATS, encoder, raw_encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.web.bodies import read_json
+from sonorant.gateway.web.bodies import read_model
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
-from sonorant.gateway.web.json_input import parse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 
 async def tts_bytes(request: web.Request) -> web.StreamResponse:
-    body = parse(Generation, await read_json(request))
+    body = await read_model(request, Generation)
     body.check_text()
     output = body.output_format
     config = body.to_config(await request.app[CATALOGS].get(request[CALL]), request.app[CONFIG].cartesia_text_format)

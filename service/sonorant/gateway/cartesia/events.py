@@ -12,16 +12,15 @@ from sonorant.gateway.clip import spoken
 from sonorant.gateway.encoders import raw_encoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.endings import early_end
-from sonorant.gateway.web.bodies import read_json
+from sonorant.gateway.web.bodies import read_model
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.web.http import EVENT_STREAM, Answer
-from sonorant.gateway.web.json_input import parse
 from sonorant.gateway.web.json_text import json_text, with_audio
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
 
 async def tts_sse(request: web.Request) -> web.StreamResponse:
-    body = parse(Message, await read_json(request))
+    body = await read_model(request, Message)
     body.check_text()
     config = body.to_speak_config(
         await request.app[CATALOGS].get(request[CALL]), request.app[CONFIG].cartesia_text_format

@@ -16,8 +16,9 @@ from sonorant.gateway.openai.data_uris import Recordings
 from sonorant.gateway.openai.request import ResponseFormat, SpeechRequest, VoiceFields
 from sonorant.gateway.openai.speech import check_format, usage
 from sonorant.gateway.web.bodies import read_json
-from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
+from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG, MISSPELT
 from sonorant.gateway.web.json_input import parse
+from sonorant.gateway.web.misspelt import misspelt
 from sonorant.tts.v1.synthesis_pb2 import SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 
@@ -40,6 +41,7 @@ class BatchRequest(VoiceFields):
 
 async def speech_batch(request: web.Request) -> web.Response:
     data = await read_json(request)
+    request[MISSPELT] = misspelt(BatchRequest, data)
     batch = parse(BatchRequest, data)
     shared = {name: value for name, value in data.items() if name in _KNOWN}
     shared["response_format"] = batch.response_format

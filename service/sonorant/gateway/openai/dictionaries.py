@@ -7,9 +7,9 @@ from pydantic import BaseModel, Field
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.calls import Call
-from sonorant.gateway.web.bodies import read_json
+from sonorant.gateway.web.bodies import read_model
 from sonorant.gateway.web.context import CALL, SERVERS
-from sonorant.gateway.web.json_input import MAX_NAME_CHARS, MAX_UINT32, parse
+from sonorant.gateway.web.json_input import MAX_NAME_CHARS, MAX_UINT32
 from sonorant.tts.v1.dictionary_pb2 import Dictionary
 from sonorant.tts.v1.dictionary_service_pb2 import (
     DeleteDictionaryRequest,
@@ -35,7 +35,7 @@ async def list_dictionaries(request: web.Request) -> web.Response:
 
 async def put_dictionary(request: web.Request) -> web.Response:
     """Make a dictionary, or its next version."""
-    body = parse(DictionaryBody, await read_json(request))
+    body = await read_model(request, DictionaryBody)
     put = PutDictionaryRequest(dictionary_id=body.id, pronunciations=body.pronunciations)
     return web.json_response(_described((await _unary(request, "PutDictionary", put)).dictionary))
 

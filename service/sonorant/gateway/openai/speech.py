@@ -12,10 +12,9 @@ from sonorant.gateway.encoders import FORMATS, Encoder, encoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.request import SpeechRequest
 from sonorant.gateway.upstream.endings import HEADER, early_end
-from sonorant.gateway.web.bodies import read_json
+from sonorant.gateway.web.bodies import read_model
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.web.http import EVENT_STREAM, Answer
-from sonorant.gateway.web.json_input import parse
 from sonorant.gateway.web.json_text import head_of, json_text, with_audio
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_WORD, Mark, SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
@@ -25,7 +24,7 @@ MAX_TIMESTAMPS_BYTES = 4096  # proxies let headers of this size through
 
 
 async def speech(request: web.Request) -> web.StreamResponse:
-    body = parse(SpeechRequest, await read_json(request))
+    body = await read_model(request, SpeechRequest)
     name = body.response_format or request.app[CONFIG].default_format
     audio, call = FORMATS[name], request[CALL]
     check_format(body, name)

@@ -11,8 +11,9 @@ from typing import Any
 from aiohttp import web
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.web.context import CALL, CONNECTIONS, KEYS, LARGE_BODIES
-from sonorant.gateway.web.json_input import decode
+from sonorant.gateway.web.context import CALL, CONNECTIONS, KEYS, LARGE_BODIES, MISSPELT
+from sonorant.gateway.web.json_input import Body, decode, parse
+from sonorant.gateway.web.misspelt import misspelt
 
 MAX_BODY_BYTES = 12 * 1024 * 1024  # a recording of 8 MiB in base64, and the rest
 BODY_TIMEOUT_S = 60.0
@@ -32,6 +33,13 @@ async def admit(request: web.Request) -> None:
 async def read_json(request: web.Request) -> Any:
     """Read the body as JSON. Raises Refusal."""
     return decode(await read_body(request))
+
+
+async def read_model(request: web.Request, model: type[Body]) -> Body:
+    """Read the body as JSON, and validate it against a model. Raises Refusal."""
+    data = await read_json(request)
+    request[MISSPELT] = misspelt(model, data)
+    return parse(model, data)
 
 
 async def read_body(request: web.Request, limit: int = MAX_BODY_BYTES) -> bytes:

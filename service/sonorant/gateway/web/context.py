@@ -23,5 +23,6 @@ LARGE_BODIES = web.AppKey("large_bodies", LargeBodies)
 METRICS = web.AppKey("metrics", Metrics)
 
 CALL = web.RequestKey("call", Call)
+MISSPELT = web.RequestKey("misspelt", str)  # fields that nobody knows, with the nearest known ones
 DOOR = web.RequestKey("door", str)  # the protocol of the request, for metrics
 REFUSAL = web.RequestKey("refusal", Refusal)  # set if it was refused
