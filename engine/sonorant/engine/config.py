@@ -196,11 +196,7 @@ class EngineConfig:
             return self.encoder.threads or max(1, num_cores // 4)
         return self.cpu_threads or max(1, num_cores // 2)
 
-    def environment(self, stage: StageName) -> dict[str, str]:
-        """Environment variables to add for the worker; CUDA reads them when the worker first uses the GPU."""
-        values = {}
-        if self.mps_pipe_directory is not None:
-            values["CUDA_MPS_PIPE_DIRECTORY"] = str(self.mps_pipe_directory)
-        if stage != "talker":
-            values["CUDA_MPS_CLIENT_PRIORITY"] = "1"  # below the talker, which has 0, the highest
-        return values
+    def environment(self) -> dict[str, str]:
+        """Environment variables to add for a worker; CUDA reads them when the worker first uses the GPU."""
+        directory = self.mps_pipe_directory
+        return {} if directory is None else {"CUDA_MPS_PIPE_DIRECTORY": str(directory)}

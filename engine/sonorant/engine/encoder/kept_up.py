@@ -111,7 +111,7 @@ class KeptUpEncoder:
 
     async def _bring_up(self) -> None:
         self._is_down.clear()
-        environment = self._config.environment("encoder")
+        environment = self._config.environment()
         self._asked = await Asked.start(
             "encoder", process.main, self._config, environment, self._config.start_timeout_s
         )

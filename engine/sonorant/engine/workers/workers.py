@@ -91,7 +91,7 @@ class Workers:
             )
             for stage, main, ends, known in stages:
                 child = await WORKERS.fork(
-                    stage, main, (config, *ends, *known), ends, config.environment(stage), config.start_timeout_s
+                    stage, main, (config, *ends, *known), ends, config.environment(), config.start_timeout_s
                 )
                 children.append(ours.enter_context(contextlib.closing(child)))
             return cls(config, model, seats, tuple(beats.values()), children, ours.pop_all())
