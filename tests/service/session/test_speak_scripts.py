@@ -38,6 +38,7 @@ async def none(server: Served, engine: FakeEngine) -> None:
 
 
 async def workers_die(server: Served, engine: FakeEngine) -> None:
+    await eventually(lambda: engine.num_opened > 0, True)  # before it has served, a server refuses calls
     for _ in range(3):
         await asyncio.sleep(0.1)
         engine.enter(EngineState.RESTARTING)
