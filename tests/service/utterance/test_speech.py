@@ -43,17 +43,18 @@ class Driven:
 
     def do(self, act: str, count: int) -> None:
         speech, state = self.speech, self.speech.state
-        if speech.needs_stream:
+        if act == "revise" and state is not State.GIVEN:
+            speech.revise(self.segment, ["Other words."])
+            assert speech.state in (State.SET_BACK, State.WAITING), "or the new text would never be spoken"
+            self.segment.detach()
+            self.segment.empty()
+            self.write()
+        elif speech.needs_stream:
             self.stream = SimpleNamespace(said_at=None, moved_at=None, frames_in_common=lambda _: count)
             self.segment.stream = self.stream
             speech.opened()
         elif state in (State.SET_BACK, State.ENDING):
             speech.take([StreamEnd(FinishReason.CANCELLED, 0, 0.0, 0.0)])
-        elif act == "revise" and state is not State.GIVEN:
-            speech.revise(self.segment, ["Other words."])
-            self.segment.detach()
-            self.segment.empty()
-            self.write()
         elif act == "give":
             self.give(count)
         elif state is State.SPEAKING:
@@ -101,6 +102,20 @@ def test_whatever_happens_each_frame_is_given_out_once(acts: list[tuple[str, int
     driven.give(speech.frames.num_frames)
     assert speech.state is State.GIVEN
     assert driven.heard == list(range(speech.frames.num_frames))
+
+
+def test_a_missed_end_that_is_revised_meanwhile_is_spoken_anew() -> None:
+    driven = Driven()
+    for act, state in [
+        ("open", State.SPEAKING),
+        ("take said", State.SPEAKING),
+        ("take silence", State.ENDING),
+        ("revise", State.SET_BACK),
+        ("stop", State.WAITING),
+        ("open", State.SPEAKING),
+    ]:
+        driven.do(act, 20)
+        assert driven.speech.state is state, act
 
 
 def test_what_is_not_in_the_table_is_a_bug() -> None:
