@@ -81,6 +81,7 @@ class Kept {
       playedMs: this.playedMs,
       receipt: this.receipt,
       heardText: [...this.settledText].slice(0, this.receipt?.chars ?? 0).join(""),
+      marks: this.wordEnds.map(([endMs, textEnd]) => ({ endMs, textEnd })),
     };
   }
 

@@ -21,6 +21,7 @@ from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, NUM_CODEBO
 from tests.service.harness import Served, codes_told, details_of, end, say, served
 
 TEXT = "Hello there. How are you? "
+RATE_HZ = 24_000
 SEED = {"seed": 7}
 SENTENCES = {"mode": speak_pb2.COMMIT_MODE_SENTENCE}
 Script = list[speak_pb2.SpeakRequest | None]
@@ -242,6 +243,39 @@ async def test_marks_are_told_once_and_of_every_word() -> None:
             assert words == (TEXT + "And so on.").split(), breaks_after
 
 
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(("played_ms", "spoken"), [(200, "Hello"), (600, "Hello there. How"), (810, TEXT.strip())])
+async def test_a_cancel_counts_the_words_that_another_server_told(waits: bool, played_ms: int, spoken: str) -> None:
+    """Whether it comes at once or after more audio. The fake speech is far slower than the marks."""
+    speak = config()
+    speak.timestamps = synthesis_pb2.TIMESTAMP_MODE_WORD
+    journal = Journal()
+    async with served(FakeEngine()) as server:
+        received = 0
+        requests = [speak_pb2.SpeakRequest(config=speak), journal.text("", TEXT + "And so on, and so on, and so on.")]
+        async for response in converse(server, requests):
+            if not response.HasField("session"):
+                journal.take(response)
+            if (received := received + response.audio.num_samples) > RATE_HZ:
+                break
+        requests = [speak_pb2.SpeakRequest(config=speak), *journal.requests_to_resend()]
+        marks = [(180, 5), (390, 12), (560, 16), (700, 20), (800, 25)]
+        (resume,) = (request.resume for request in requests if request.HasField("resume"))
+        del resume.marks[:]
+        resume.marks.extend(synthesis_pb2.Mark(end_ms=end_ms, text_end=text_end) for end_ms, text_end in marks)
+        call = server.stub.Speak()
+        for request in requests:
+            await call.write(request)
+        while waits and not (await call.read()).audio.num_samples:
+            pass
+        await call.write(journal.cancel("", speak_pb2.Cancel(played_ms=played_ms)))
+        while not (response := await call.read()).HasField("done"):
+            pass
+        call.cancel()
+    assert response.done.reason == synthesis_pb2.FINISH_REASON_CANCELLED
+    assert response.done.stats.spoken_chars == len(spoken)
+
+
 async def test_text_committed_for_want_of_more_is_committed_there_again() -> None:
     """In SENTENCE mode each such commit ends a segment, which is heard."""
     speak = config({**SENTENCES, "max_buffer_delay_ms": 10})
@@ -297,6 +331,8 @@ def numbered(count: int, num_frames: int) -> list[audio_pb2.SegmentCodes]:
         # Millions of them fit into a message, and once took everybody's event loop for seconds.
         ({"segments": numbered(4097, 0)}, "resume.segments: 4097 are over the limit"),
         ({"committed_chars": [1] * 4097}, "resume.committed_chars: 4097 are over the limit"),
+        ({"marks": [synthesis_pb2.Mark()] * 20_001}, "resume.marks: 20001 are over the limit"),
+        ({"received_samples": 2**63}, "resume.received_samples"),
     ],
 )
 async def test_codes_that_cannot_be_are_refused(fields: dict[str, Any], told: str) -> None:
@@ -304,8 +340,7 @@ async def test_codes_that_cannot_be_are_refused(fields: dict[str, Any], told: st
         resume = speak_pb2.Resume(
             checkpoint="0123456789abcdef",
             replay=synthesis_pb2.SynthesisConfig(sampling=SEED),
-            received_samples=100_000,
-            **fields,
+            **{"received_samples": 100_000, **fields},
         )
         requests = [
             speak_pb2.SpeakRequest(config=config()),

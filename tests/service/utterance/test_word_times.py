@@ -102,3 +102,17 @@ def test_position_grows_with_what_is_heard_up_to_all(segments: list[list[str]], 
     positions = [times.position(at_ms) for at_ms in range(0, total_ms, step_ms + 1)]
     assert positions == sorted(positions)
     assert times.position(total_ms) == len(text)
+
+
+def test_words_that_another_session_told_keep_their_times_and_give_the_rate() -> None:
+    times = WordTimes(RATE, 2.0, as_written(), ms_per_unit=500)
+    text = "One two three four five six seven eight"
+    times.resume([(3, 100), (7, 150), (13, 250), (18, 350), (23, 450), (27, 500)])
+    times.skip_audio(RATE)
+    assert [times.position(ms) for ms in (99, 100, 500)] == [0, 0, 0], "of a text that has not come"
+    times.segmenter.push(text)
+    assert [times.position(ms) for ms in (99, 100, 249, 499)] == [0, 3, 7, 23], "nor has its turn"
+    times.push_text(text)
+    assert [times.position(ms) for ms in (99, 100, 249, 500)] == [0, 3, 7, 27]
+    times.push_audio(np.tile(LOUD, 5))
+    assert times.position(599) == 27 and times.position(601) == 33  # 24 units took 400 ms, and "seven" has 6

@@ -12,6 +12,7 @@ from sonorant.tts.v1.audio_pb2 import AudioChunk, Receipt, SegmentCodes
 from sonorant.tts.v1.speak_pb2 import Resume, Revise, Revised, SpeakConfig, SpeakRequest
 from sonorant.tts.v1.synthesis_pb2 import (
     FINISH_REASON_CANCELLED,
+    Mark,
     Marks,
     SynthesisConfig,
     SynthesisStats,
@@ -167,6 +168,7 @@ class KeptUtterance:
             played_ms=self.played_ms,
             receipt=self.receipt,
             heard_text=self._proven_text(),
+            marks=[Mark(end_ms=end_ms, text_end=end) for end_ms, end in self.word_ends],
         )
 
     def _proven_text(self) -> str:

@@ -99,7 +99,7 @@ class PlaybackReport(_message.Message):
     def __init__(self, played_ms: _Optional[int] = ...) -> None: ...
 
 class Resume(_message.Message):
-    __slots__ = ("replay", "checkpoint", "received_samples", "received_chunks", "segments", "committed_chars", "played_ms", "receipt", "heard_text")
+    __slots__ = ("replay", "checkpoint", "received_samples", "received_chunks", "segments", "committed_chars", "played_ms", "receipt", "heard_text", "marks")
     REPLAY_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -109,6 +109,7 @@ class Resume(_message.Message):
     PLAYED_MS_FIELD_NUMBER: _ClassVar[int]
     RECEIPT_FIELD_NUMBER: _ClassVar[int]
     HEARD_TEXT_FIELD_NUMBER: _ClassVar[int]
+    MARKS_FIELD_NUMBER: _ClassVar[int]
     replay: _synthesis_pb2.SynthesisConfig
     checkpoint: str
     received_samples: int
@@ -118,7 +119,8 @@ class Resume(_message.Message):
     played_ms: int
     receipt: _audio_pb2.Receipt
     heard_text: str
-    def __init__(self, replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., received_samples: _Optional[int] = ..., received_chunks: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[_audio_pb2.SegmentCodes, _Mapping]]] = ..., committed_chars: _Optional[_Iterable[int]] = ..., played_ms: _Optional[int] = ..., receipt: _Optional[_Union[_audio_pb2.Receipt, _Mapping]] = ..., heard_text: _Optional[str] = ...) -> None: ...
+    marks: _containers.RepeatedCompositeFieldContainer[_synthesis_pb2.Mark]
+    def __init__(self, replay: _Optional[_Union[_synthesis_pb2.SynthesisConfig, _Mapping]] = ..., checkpoint: _Optional[str] = ..., received_samples: _Optional[int] = ..., received_chunks: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[_audio_pb2.SegmentCodes, _Mapping]]] = ..., committed_chars: _Optional[_Iterable[int]] = ..., played_ms: _Optional[int] = ..., receipt: _Optional[_Union[_audio_pb2.Receipt, _Mapping]] = ..., heard_text: _Optional[str] = ..., marks: _Optional[_Iterable[_Union[_synthesis_pb2.Mark, _Mapping]]] = ...) -> None: ...
 
 class SpeakRequest(_message.Message):
     __slots__ = ("utterance_id", "config", "text", "flush", "end", "cancel", "playback", "resume", "revise")

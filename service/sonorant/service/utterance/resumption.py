@@ -22,6 +22,8 @@ CHARS_PER_S = 15  # of English speech
 _FRAMES_AGAIN = 1
 MAX_FRAMES = 20_000  # of all segments, 26 minutes; they stay in memory until the utterance is spoken
 MAX_PARTS = 4096  # segments, or places where text was committed; each costs time on the event loop
+MAX_RECEIVED_MS = 24 * 3600 * 1000
+MAX_WORD_MS = 10_000  # a mark whose word ends so long after the audio received is no mark
 _FRAMES_AGAIN_OPUS = 5
 _OPUS = (audio_pb2.AUDIO_ENCODING_OPUS, audio_pb2.AUDIO_ENCODING_OGG_OPUS)
 
@@ -44,6 +46,7 @@ class Resumption:
     committed_chars: tuple[int, ...] = ()
     played_ms: int | None = None
     heard: Heard | None = None  # what was charged already, as a receipt proves
+    word_ends: tuple[tuple[int, int], ...] = ()  # of words that another session told: offset in the text, ms
 
     def received_ms(self, sample_rate_hz: int) -> float:
         return self.received_samples * 1000 / sample_rate_hz
@@ -61,9 +64,16 @@ def check_resume(
             f"the utterance was begun with checkpoint {resume.checkpoint!r}, which this server does not have; "
             "speak the rest of its text as a new utterance"
         )
-    for name, parts in (("segments", resume.segments), ("committed_chars", resume.committed_chars)):
-        if len(parts) > MAX_PARTS:
-            raise InvalidField(f"resume.{name}", f"{len(parts)} are over the limit of {MAX_PARTS}")
+    for name, parts, most in (
+        ("segments", resume.segments, MAX_PARTS),
+        ("committed_chars", resume.committed_chars, MAX_PARTS),
+        ("marks", resume.marks, MAX_FRAMES),
+    ):
+        if len(parts) > most:
+            raise InvalidField(f"resume.{name}", f"{len(parts)} are over the limit of {most}")
+    received_ms = resume.received_samples * 1000 / audio.sample_rate_hz
+    if received_ms > MAX_RECEIVED_MS:
+        raise InvalidField("resume.received_samples", f"{resume.received_samples} are more than a day has")
     segments: list[KnownSegment] = []
     so_far = 0
     for number, told in enumerate(resume.segments):
@@ -87,13 +97,21 @@ def check_resume(
                 f"{told.unsent_samples} are more than {num_frames} frames have; send what came",
             )
         segments.append(KnownSegment(codes, told.complete, told.draw, told.unsent_samples))
+    heard = None
+    word_ends = [(mark.text_end, mark.end_ms) for mark in resume.marks if mark.end_ms <= received_ms + MAX_WORD_MS]
+    if receipts is not None:
+        heard = receipts.heard(resume, audio, [(each.codes, each.complete) for each in segments])
+        # Receipts say how far the text was heard, so they must not follow from what a client claims.
+        proven_chars = len(heard.text) if heard is not None else 0
+        word_ends = [word for word in word_ends if word[0] <= proven_chars]
     return Resumption(
         resume.received_samples,
         resume.received_chunks,
         tuple(segments),
         tuple(resume.committed_chars),
         resume.played_ms if resume.HasField("played_ms") else None,
-        None if receipts is None else receipts.heard(resume, audio, [(each.codes, each.complete) for each in segments]),
+        heard,
+        tuple(word_ends),
     )
 
 

@@ -22,8 +22,10 @@ class Statistics:
         playout: Playout,
         clock: Callable[[], float] = time.monotonic,
         arrived_s: float | None = None,
+        received_before_ms: float = 0.0,
     ) -> None:
-        """`arrived_s`: when the call arrived, if the text came with it."""
+        """`arrived_s`: when the call arrived, if the text came with it. `received_before_ms`: how much audio the client
+        has from another session."""
         self.played_ms = 0  # as the client reports
         self.num_frames = 0  # delivered by the engine
         self.received_samples = 0  # of these frames, at the engine's rate
@@ -34,6 +36,7 @@ class Statistics:
         self._playout = playout
         self._clock = clock
         self._arrived_s = arrived_s
+        self._received_before_ms = received_before_ms
         self._first_text_s = 0.0  # when the first speakable text came; 0 = never
         self._first_audio_ms: int | None = None
         self._heard_ms: float | None = None  # set once it cannot change any more
@@ -50,6 +53,11 @@ class Statistics:
     @property
     def sent_ms(self) -> int:
         return self.sent_samples * 1000 // self._spec.audio.sample_rate_hz
+
+    @property
+    def _client_has_ms(self) -> int:
+        """While audio of another session is skipped, this is more than what counts as sent."""
+        return max(self.sent_ms, int(self._received_before_ms))
 
     @property
     def received_ms(self) -> int:
@@ -117,13 +125,13 @@ class Statistics:
             self._heard_ms = self._heard_by_now_ms()
         else:
             self.played_ms = played_ms
-            self._heard_ms = min(played_ms, self.sent_ms)
+            self._heard_ms = min(played_ms, self._client_has_ms)
 
     def to_proto(self, reason: FinishReason, num_chars: int) -> synthesis_pb2.SynthesisStats:
         if reason == FinishReason.COMPLETED:
             spoken_chars = num_chars
         else:
-            heard_ms = self._heard_by_now_ms() if reason == FinishReason.CANCELLED else self.sent_ms
+            heard_ms = self._heard_by_now_ms() if reason == FinishReason.CANCELLED else self._client_has_ms
             spoken_chars = self._word_times.position(heard_ms)
         generation_ms = round(self._generation_s * 1000)
         return synthesis_pb2.SynthesisStats(
@@ -147,4 +155,4 @@ class Statistics:
     def _heard_by_now_ms(self) -> float:
         if self._heard_ms is not None:
             return self._heard_ms
-        return self.sent_ms - self._playout.unheard_ms(self._utterance_id)
+        return self._client_has_ms - self._playout.unheard_ms(self._utterance_id)

@@ -72,8 +72,17 @@ class Utterance:
             spec.policy, allowance.max_text_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as
         )
         self.word_times = WordTimes(spec.audio.native_rate_hz, spec.audio.speed, self._segmenter, beginning.ms_per_unit)
+        received_ms = 0.0
+        if resumption is not None:
+            self.word_times.resume(resumption.word_ends)
+            received_ms = resumption.received_ms(spec.audio.sample_rate_hz)
         self.statistics = Statistics(
-            utterance_id, spec, self.word_times, beginning.playout, arrived_s=beginning.arrived_s
+            utterance_id,
+            spec,
+            self.word_times,
+            beginning.playout,
+            arrived_s=beginning.arrived_s,
+            received_before_ms=received_ms,
         )
         self._resumption = resumption
         self._charge = allowance.charge

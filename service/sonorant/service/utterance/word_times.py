@@ -12,7 +12,7 @@ sound at one place its words are estimated, and words of a leap are spread out. 
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -152,6 +152,15 @@ class WordTimes:
         self._moved_ms = 0.0  # when the last word that the engine reported is usually over
         self._ends_ms = [0.0]  # when each reported word ends, and ...
         self._text_ends = [0]  # ... its end in the text
+        # Of words that another session told: their ends in the written text, and when they are over, as sent.
+        self._told_before: dict[int, int] = {}
+        self._units_before = 0  # of these words, but for the first, and ...
+        self._first_before_ms = 0.0  # ... when that one is over
+
+    def resume(self, word_ends: Iterable[tuple[int, int]]) -> None:
+        """Take over words that another session told: where each ends in the text, and when it is over in ms of the
+        audio as sent."""
+        self._told_before = dict(word_ends)
 
     def push_text(self, text: str) -> None:
         part = self._parts[-1]
@@ -174,6 +183,8 @@ class WordTimes:
         part.units = part.units_left = 0
         part.unfinished, part.text_end, part.audio_ended = "", None, False
         self._num_chars = start
+        written = self.segmenter.written_end(start)
+        self._told_before = {end: ends_ms for end, ends_ms in self._told_before.items() if end <= written}
 
     def follow(self, reached_ms: ReachedMs | None, delay_ms: float = 0.0) -> None:
         """Use the engine's reports for the part whose audio comes now; None: there are none. `delay_ms`: by how much
@@ -247,7 +258,10 @@ class WordTimes:
     def position(self, heard_ms: float) -> int:
         """Return how far the text was heard, in whole words."""
         self.take_due(heard_ms)
-        return self.segmenter.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1])
+        told = self.segmenter.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1])
+        # The text of these words may not have its turn yet.
+        before = (end for end, ends_ms in self._told_before.items() if ends_ms <= heard_ms)
+        return max(told, *(end for end in before if end <= self.segmenter.num_chars), 0)
 
     def _sounding(self) -> _Part:
         return next(part for part in self._parts if not part.audio_ended)
@@ -261,6 +275,8 @@ class WordTimes:
 
     def _begins(self, part: _Part) -> tuple[float, bool] | None:
         """Return when the part's next word begins, and whether the engine says so; None: not in the audio so far."""
+        if self._ended_before_ms(part) is not None:
+            return self._ends_ms[-1], False
         earliest_ms = max(self._at_ms, self._told_ms)
         if part.reached_ms is None or not part.has_told:  # the first word begins with the first sound
             # That sound may be in audio that went out before it was measured.
@@ -274,6 +290,7 @@ class WordTimes:
 
     def _next_word(self, part: _Part, begins_ms: float, is_followed: bool) -> Word:
         """Take the part's next word. `is_followed`: whether the engine says when it begins."""
+        before_ms = self._ended_before_ms(part)
         start, text, num_units = part.words.popleft()
         lasts_ms = num_units * self.ms_per_unit
         if is_followed:
@@ -285,7 +302,10 @@ class WordTimes:
             lasts_ms = (speech_end_ms - begins_ms) * num_units / part.units_left
         ends_ms = begins_ms + max(lasts_ms, self._speed)  # no two begin in the same millisecond
         self._open = None
-        if is_followed:
+        if before_ms is not None:
+            ends_ms = max(before_ms, begins_ms + self._speed)
+            self._learn_rate(ends_ms, num_units)
+        elif is_followed:
             spoken_end = self.segmenter.spoken_of(start + len(text)) - part.spoken_start
             known_ms = self._ends_known_ms(part, spoken_end, begins_ms)
             if known_ms is None:
@@ -305,6 +325,24 @@ class WordTimes:
             round(ends_ms / self._speed),
             estimated=not is_followed,
         )
+
+    def _ended_before_ms(self, part: _Part) -> float | None:
+        """Return when the part's next word is over if another session told that, and the engine does not."""
+        if part.reached_ms is not None or not self._told_before:
+            return None
+        start, text, _ = part.words[0]
+        ends_ms = self._told_before.get(self.segmenter.written_end(start + len(text)))
+        return None if ends_ms is None else ends_ms * self._speed
+
+    def _learn_rate(self, ends_ms: float, num_units: int) -> None:
+        """Learn from a word that another session told how long those after it take."""
+        if self._first_before_ms:
+            self._units_before += num_units
+        else:
+            self._first_before_ms = ends_ms
+        if self._units_before >= MIN_UNITS:
+            ms_per_unit = (ends_ms - self._first_before_ms) / self._units_before
+            self.ms_per_unit = min(max(ms_per_unit, DEFAULT_MS_PER_UNIT / 4), DEFAULT_MS_PER_UNIT * 4)
 
     def _ends_known_ms(self, part: _Part, spoken_end: int, begins_ms: float) -> float | None:
         """Return when a word ends: where the next one begins, or where the sound ends if a pause comes first."""

@@ -90,11 +90,11 @@ def test_repeated_responses_are_not_new() -> None:
     begin(journal)
     first = [
         response(warning=Warning(code="SAMPLING_IGNORED", message="greedy")),
-        response(marks=Marks(marks=[Mark(text="one", text_end=3)])),
+        response(marks=Marks(marks=[Mark(text="one", text_end=3, end_ms=90)])),
         response(flush_done=FlushDone(flush_id=3)),
     ]
     assert all(journal.take(each) for each in first)
-    list(journal.requests_to_resend())
+    assert list(next(journal.requests_to_resend()).resume.marks) == [Mark(text_end=3, end_ms=90)]
     assert not journal.take(response(started=UtteranceStarted()))
     assert not journal.take(response(warning=Warning(code="SAMPLING_IGNORED", message="greedy")))
     both = response(marks=Marks(marks=[Mark(text="one", text_end=3), Mark(text="two", text_end=7)]))
