@@ -24,9 +24,12 @@ class Some(Children):
     async def start(self, number: int) -> Process:
         return await start_module("tests.hosting.child", settings=self._settings, environment=os.environ)
 
+    async def fail(self, number: int) -> Process:
+        raise OSError("no more processes")
+
     async def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
         assert told == {"event": "serving"}
-        self._served.add(number)
+        self.serves(number)
         self.serving.append(pid)
 
     def on_end(self, number: int, pid: int) -> None:
@@ -59,6 +62,24 @@ async def test_one_that_keeps_failing_is_given_up(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(ProcessEnded, match="child 1 ended with status 1"):
         await some.run()
     assert len(some.serving) == 3
+
+
+async def test_one_that_keeps_failing_is_started_again_while_another_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "START_DELAYS_S", (0.0,))
+    some = Some(num=2)
+    running = asyncio.create_task(some.run())
+    await eventually(lambda: len(some.serving), 2)
+    first, second = some.serving
+    for num_killed in (1, 2, 3):
+        os.kill(first, signal.SIGKILL)
+        await eventually(lambda: len(some.serving), 2 + num_killed)
+        first = some.serving[-1]
+    assert second not in some.ended
+    monkeypatch.setattr(some, "start", some.fail)  # of the two, none serves from here on
+    for pid in (first, second):
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(ProcessEnded, match=r"child . ended with status 1"):
+        await running
 
 
 async def test_one_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,6 @@ from tests.service.harness import assert_same_audio, eventually
 VOICE = "linden"
 TURNS = 2
 AGAIN_WITHIN_S = 60.0
-ROUNDS_OF_A_GATEWAY = 8  # it gives up once a process has ended five times, each time within a minute of its start
 GONE = (aiohttp.ClientError, ConnectionError, TypeError)  # TypeError: a closed socket has no message
 
 
@@ -159,18 +158,12 @@ async def run(args: argparse.Namespace) -> None:
                 (log := Path(folder) / str(number)).mkdir()
                 servers.append(await asyncio.to_thread(RestartedServer, log))
             addresses = [argument for server in servers for argument in ("--server", server.address)]
-            known: list[bytes] = []
+            gateway = await asyncio.to_thread(GatewayProcess, Path(folder) / "gateway", "--processes", "2", *addresses)
+            await asyncio.to_thread(gateway.wait_for, "listening")  # the second one
+            await eventually(partial(is_ready, gateway.url), True, timeout_s=60)
+            known = await undisturbed(gateway.url)
             failed = 0
             for seed in range(args.first_seed, args.first_seed + args.rounds):
-                if gateway is None or seed % ROUNDS_OF_A_GATEWAY == 0:
-                    if gateway is not None:
-                        await asyncio.to_thread(gateway.stop)
-                    gateway = await asyncio.to_thread(
-                        GatewayProcess, Path(folder) / f"gateway{seed}", "--processes", "2", *addresses
-                    )
-                    await asyncio.to_thread(gateway.wait_for, "listening")  # the second one
-                    await eventually(partial(is_ready, gateway.url), True, timeout_s=60)
-                    known = known or await undisturbed(gateway.url)
                 start_s = time.monotonic()
                 try:
                     told = await one_round(gateway, servers, known, seed)

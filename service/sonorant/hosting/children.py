@@ -19,7 +19,8 @@ from typing import Any
 
 log = logging.getLogger(__name__)
 
-# Before the start that follows the first, second, ... failure in a row; one more ends all of them.
+# Before the start that follows the first, second, ... failure in a row. After more of them it is the last of these, but
+# only while another process serves: if none does, all end, and whoever started them may start anew.
 START_DELAYS_S = (0.0, 1.0, 2.0, 5.0)
 HEALTHY_AFTER_S = 60.0  # a process that lived for so long begins to count anew
 STOP_TIMEOUT_S = 20.0  # beyond what calls get; afterwards a process is killed
@@ -49,14 +50,19 @@ class Children:
         self._stop_timeout_s = grace_s + STOP_TIMEOUT_S
         self.num_replaced = 0  # how often a process was started in the place of one that had ended
         self._served: set[int] = set()  # those that have served at least once
+        self._serving: set[int] = set()
 
     async def start(self, number: int) -> Process:
         """Raises OSError."""
         raise NotImplementedError
 
     async def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
-        """One that serves has to be added to `_served`."""
+        """For one that tells that it serves, `serves` has to be called."""
         raise NotImplementedError
+
+    def serves(self, number: int) -> None:
+        self._served.add(number)
+        self._serving.add(number)
 
     def on_end(self, number: int, pid: int) -> None:
         """A process has ended, in whatever way."""
@@ -91,12 +97,13 @@ class Children:
                 return code
             self.check()
             num_failures = 1 if time.monotonic() - began_s > HEALTHY_AFTER_S else num_failures + 1
-            if number not in self._served or num_failures > len(START_DELAYS_S):
+            keeps_failing = num_failures > len(START_DELAYS_S)
+            if number not in self._served or (keeps_failing and not self._serving):
                 raise ProcessEnded(f"{self._what} {number + 1} ended with status {code}, see its log")
             log.error("%s %d ended with status %d; starting it again", self._what, number + 1, code)
             await self.prepare(number)
             with suppress(TimeoutError):
-                async with asyncio.timeout(START_DELAYS_S[num_failures - 1]):
+                async with asyncio.timeout(START_DELAYS_S[min(num_failures, len(START_DELAYS_S)) - 1]):
                     await self._drain.wait()
             if self._drain.is_set():
                 return code
@@ -115,6 +122,7 @@ class Children:
                 await self.on_event(number, process.pid, told)
             return await process.wait()
         finally:
+            self._serving.discard(number)
             ending.cancel()
             await self._stop(process)
             self.on_end(number, process.pid)

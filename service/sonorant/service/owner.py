@@ -194,9 +194,10 @@ class _Processes(Children):
                 if first and len(self._listening) == len(self._handed):
                     announce("listening", **self._ports(), model=told["model"])
             case "serving" if number in self._served:
+                self.serves(number)
                 log.info("server process %d serves again", number + 1)
             case "serving":
-                self._served.add(number)
+                self.serves(number)
                 if len(self._served) == len(self._handed):
                     announce("serving", port=told["port"])
                     tell_ready()

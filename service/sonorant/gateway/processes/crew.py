@@ -48,7 +48,7 @@ class _Crew(Children):
         return await start_module("sonorant.gateway.processes.member", settings=self._config, environment=environment)
 
     async def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
-        self._served.add(number)
+        self.serves(number)
         announce(told.pop("event"), **told)
 
     def on_end(self, number: int, pid: int) -> None:
