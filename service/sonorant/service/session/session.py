@@ -336,7 +336,7 @@ class Session:
     def _taking_text(self, wanted: str | None, payload: str) -> OpenUtterance | None:
         """Return the utterance if it still takes text; else warn the client."""
         entry = self._turns.get(wanted)
-        if entry is None or entry.utterance.text_ended:
+        if entry is None or entry.utterance.segmenter.ended:
             self._warn_inactive(wanted, payload)
             return None
         return entry

@@ -97,7 +97,7 @@ class Turns:
     def takes_text(self, utterance_id: str) -> bool:
         """Return whether text may come under this id: for an open utterance, or to begin a new one."""
         if (entry := self._open.get(utterance_id)) is not None:
-            return not (entry.stopped or entry.utterance.text_ended)
+            return not (entry.stopped or entry.utterance.segmenter.ended)
         return utterance_id not in self._over
 
     def is_first_late_text(self, utterance_id: str) -> bool:
@@ -134,17 +134,17 @@ class Turns:
             entry.commit_timer.cancel()
         for piece in pieces:
             await self.change_in_turn(entry, entry.utterance.push, piece)
-        delay_s = entry.utterance.commit_delay_s
+        delay_s = entry.utterance.segmenter.commit_delay_s
         if delay_s is not None and not entry.stopped:
             loop = asyncio.get_running_loop()
             entry.commit_timer = loop.call_later(delay_s, self._part.post, self._commit_tail, entry)
 
     def _commit_tail(self, entry: OpenUtterance) -> None:
-        if entry.stopped or entry.utterance.commit_delay_s is None:  # it has ended meanwhile
+        if entry.stopped or entry.utterance.segmenter.commit_delay_s is None:  # it has ended meanwhile
             return
         self.change(entry, entry.utterance.commit_tail)
         if entry.utterance.spec.resumable:
-            committed = speak_pb2.Committed(chars=entry.utterance.num_chars)
+            committed = speak_pb2.Committed(chars=entry.utterance.segmenter.num_chars)
             self._outbox.post(speak_pb2.SpeakResponse(utterance_id=entry.id, committed=committed))
 
     def stop(self, entry: OpenUtterance, error: Exception | None = None) -> None:

@@ -102,8 +102,13 @@ class Delivery:
         return num_dropped
 
     async def _speak(self, segment: Segment, send: Send) -> None:
-        await self._until_ready(segment)
         speech = self._speech
+        await segment.until_ready()
+        if segment.stream is None and segment.speakable and self._segments.may_be_phrase(segment):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PHRASE_WAIT_S):
+                    await segment.closed.wait()
+            await segment.until_ready()  # again, as a revision may have come instead
         speech.begin(segment)
         self._begun = False
         if speech.needs_stream:
@@ -119,14 +124,6 @@ class Delivery:
                 await self._encode()
             if self._pieces:
                 await self._send_audio(send)
-
-    async def _until_ready(self, segment: Segment) -> None:
-        await segment.until_ready()
-        if segment.stream is None and segment.speakable and self._segments.may_be_phrase(segment):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PHRASE_WAIT_S):
-                    await segment.closed.wait()
-            await segment.until_ready()  # again, as a revision may have come instead
 
     async def _make(self, send: Send) -> None:
         """Let the segment be made. Wait if there is nothing to give out; a revision may come in every wait."""
@@ -192,7 +189,7 @@ class Delivery:
         speech, segment, frames = self._speech, self._speech.segment, self._speech.frames
         if not speech.needs_stream:
             return
-        if segment.stream is speech.stream:  # the one that was set back
+        if segment.stream is not None and segment.stream is speech.stream:  # the one that was set back
             segment.detach()
         if segment.stream is None:
             known = frames.codes(frames.num_frames) if frames.num_frames else None
@@ -267,7 +264,7 @@ class Delivery:
     def _encoded(self, pieces: list[Piece]) -> None:
         """Keep what is to be sent. Drop the pieces that the listener has from another session."""
         skipped = self._speech.skipped
-        if not skipped.has_more and not skipped.has_header:
+        if skipped.is_over:
             self._pieces += pieces
             return
         for piece in pieces:

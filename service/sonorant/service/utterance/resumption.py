@@ -134,8 +134,9 @@ class Skipped:
         return self._left_samples > 0
 
     @property
-    def has_header(self) -> bool:
-        return self._left_headers > 0
+    def is_over(self) -> bool:
+        """Whether nothing is dropped any more."""
+        return self._left_samples <= 0 and self._left_headers <= 0
 
     def draw_of_segment(self, number: int) -> int:
         return self.resumption.segments[number].draw if number < len(self.resumption.segments) else 0

@@ -33,7 +33,7 @@ class SegmentFrames:
         self._silent_first_frames = silent_first_frames
         self._codes: Int16Array = np.empty((FIRST_ROOM, num_codebooks), np.int16)  # of all frames, with spare room
         self._waiting: deque[Int16Array] = deque()  # samples that were not given out
-        self._signs = Signs()
+        self.signs = Signs()  # of speech gone wrong
         self.num_frames = 0
         self.num_waiting = 0  # frames at the end that were not given out
         self.unsent_samples = 0  # silence at the beginning that is left out
@@ -48,7 +48,7 @@ class SegmentFrames:
         they were."""
         self._append(codes)
         self.unsent_samples = unsent_samples
-        self._signs.push(codes)
+        self.signs.push(codes)
         self.num_codes_taken += len(codes)
 
     def push(
@@ -68,7 +68,7 @@ class SegmentFrames:
         if len(samples):
             self._waiting.append(samples)
         if not is_kept:
-            self._signs.push(chunk.codes, chunk.samples, said_at, moved_at)
+            self.signs.push(chunk.codes, chunk.samples, said_at, moved_at)
         self.num_waiting += chunk.num_frames
         return samples
 
@@ -109,8 +109,8 @@ class SegmentFrames:
         self.num_codes_taken = min(self.num_codes_taken, self.num_given)
         self.num_frames, self.num_waiting = num_kept, num_kept - self.num_given
         self.unsent_samples = min(self.unsent_samples, num_kept * self._frame_samples)
-        self._signs = Signs()
-        self._signs.push(self.codes(num_kept))
+        self.signs = Signs()
+        self.signs.push(self.codes(num_kept))
         return num_kept
 
     def codes(self, num_frames: int) -> Int16Array:
@@ -131,35 +131,20 @@ class SegmentFrames:
     @property
     def num_over(self) -> int:
         """How many frames came after all of the text was said."""
-        over_at = self._signs.over_at
+        over_at = self.signs.over_at
         return 0 if over_at is None else min(self.num_frames - over_at, self.num_waiting)
-
-    @property
-    def missed_end(self) -> bool:
-        """Whether there are more of these than any good speech has."""
-        return self._signs.missed_end
-
-    @property
-    def num_standing(self) -> int:
-        """How many frames with sound there are since the speech last moved on in its text."""
-        return self._signs.num_standing
-
-    @property
-    def stands_from(self) -> int:
-        """The frame from which it stands still there."""
-        return self._signs.stands_from
 
     @property
     def num_suspect(self) -> int:
         """How many frames at the end should wait until it is known whether they are speech."""
-        silent, repeated = self._signs.num_silent, self._signs.num_repeated
+        silent, repeated = self.signs.num_silent, self.signs.num_repeated
         suspect = max(silent if silent >= SUSPECT_SILENT else 0, repeated if repeated >= SUSPECT_REPEATED else 0)
         return max(min(suspect, self.num_waiting), self.num_over)
 
     @property
     def num_good(self) -> int:
         """How many frames come before what is certainly not speech; all, if nothing is."""
-        silent, repeated = self._signs.num_silent, self._signs.num_repeated
+        silent, repeated = self.signs.num_silent, self.signs.num_repeated
         bad = max(silent if silent >= BAD_SILENT else 0, repeated if repeated >= BAD_REPEATED else 0)
         return self.num_frames - bad
 

@@ -121,7 +121,7 @@ class Speech:
             return num_waiting  # these stay
         if self._num_heals >= MAX_HEALS:
             return num_waiting - self.frames.num_over
-        num_standing = self.frames.num_standing - SUSPECT_STANDING if self._stands(SUSPECT_STANDING) else 0
+        num_standing = self.frames.signs.num_standing - SUSPECT_STANDING if self._stands(SUSPECT_STANDING) else 0
         return max(0, num_waiting - max(self.frames.num_suspect, num_standing))
 
     @property
@@ -316,9 +316,9 @@ class Speech:
         elif self._says_nothing(segment):
             segment.carried = None
             self._heal(0)
-        elif self.babbles and self._is_worth_healing(self.frames.stands_from):
+        elif self.babbles and self._is_worth_healing(self.frames.signs.stands_from):
             segment.draw = self._num_heals + 1
-            self._heal(self.frames.stands_from)
+            self._heal(self.frames.signs.stands_from)
         elif (num_good := self._num_good()) is not None:
             segment.draw = self._num_heals + 1
             self._heal(num_good)
@@ -337,7 +337,9 @@ class Speech:
     @property
     def _missed_end(self) -> bool:
         """Whether the stream went on after its text. The answer must not depend on how many frames come at once."""
-        return self._is_watched and self.frames.missed_end and (self.end is None or self.end.reason in _CAN_BE_OVER)
+        return (
+            self._is_watched and self.frames.signs.missed_end and (self.end is None or self.end.reason in _CAN_BE_OVER)
+        )
 
     def _says_nothing(self, segment: Segment) -> bool:
         """Whether the model took what it carries on from for all of the text: a fresh prompt makes it speak."""
@@ -362,7 +364,7 @@ class Speech:
     def _stands(self, num_frames: int) -> bool:
         """Whether the last so many frames make sounds at one place of the text, in speech that is too long for it."""
         is_lost = self.end is not None and self.end.reason not in _ENDS_WELL
-        if is_lost or not self._is_watched or self.frames.num_standing < num_frames:
+        if is_lost or not self._is_watched or self.frames.signs.num_standing < num_frames:
             return False
         made_ms = self.frames.num_frames * 1000 / self.spec.info.frame_rate_hz
         return made_ms >= BABBLE_LONGER * self.word_times.usual_ms

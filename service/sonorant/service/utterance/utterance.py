@@ -68,10 +68,10 @@ class Utterance:
         self.id = utterance_id
         self.spec = spec
         self.pacer = Pacer(beginning.playout, beginning.max_lead_ms, spec.audio, spec.info, whole=beginning.whole)
-        self._segmenter = Segmenter(
+        self.segmenter = Segmenter(
             spec.policy, allowance.max_text_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as
         )
-        self.word_times = WordTimes(spec.audio.native_rate_hz, spec.audio.speed, self._segmenter, beginning.ms_per_unit)
+        self.word_times = WordTimes(spec.audio.native_rate_hz, spec.audio.speed, self.segmenter, beginning.ms_per_unit)
         received_ms = 0.0
         if resumption is not None:
             self.word_times.resume(resumption.word_ends)
@@ -101,19 +101,9 @@ class Utterance:
         self._speech = Speech(spec, self.segments, self.word_times, self.statistics, resumption, whole=beginning.whole)
         self._delivery = Delivery(self._speech, self.pacer, allowance.part)
 
-    @property
-    def text_ended(self) -> bool:
-        """Whether no more text may come."""
-        return self._segmenter.ended
-
-    @property
-    def num_chars(self) -> int:
-        """The length of the text so far."""
-        return self._segmenter.num_chars
-
     def accept(self, text: str) -> None:
         """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
-        self._segmenter.check(text)
+        self.segmenter.check(text)
         if num_charged := len(text) - self._free.take(text):
             self._charge(num_charged)
 
@@ -123,10 +113,10 @@ class Utterance:
         self._note(text)
         begin = 0
         for end in self._cuts(len(text)):
-            self._commit(self._segmenter.push(text[begin:end]))
+            self._commit(self.segmenter.push(text[begin:end]))
             self.commit_tail()
             begin = end
-        self._commit(self._segmenter.push(text[begin:]))
+        self._commit(self.segmenter.push(text[begin:]))
 
     def revise(self, from_char: int, text: str) -> tuple[speak_pb2.Revised, str]:
         """Replace the text from `from_char` on. Return the message for the client, and the text that is left to push.
@@ -136,17 +126,17 @@ class Utterance:
         written = "".join(self.segments.written)
         if from_char > len(written):
             raise InvalidField("revise.from_char", f"{from_char} is over the {len(written)} characters that came")
-        heard = self._speech.heard_to(self._segmenter.reading.said(written))
-        at = place(written, from_char, self._segmenter.written_end(heard), text)
+        heard = self._speech.heard_to(self.segmenter.reading.said(written))
+        at = place(written, from_char, self.segmenter.written_end(heard), text)
         text = text[at.text_char :]
-        self._segmenter.check_revision(at.from_char, text)
+        self.segmenter.check_revision(at.from_char, text)
         before = written[: at.from_char]
-        reading = self._segmenter.reading.again(before)
+        reading = self.segmenter.reading.again(before)
         said = reading.said(before)
         segment = self.segments.at(len(said))
         first = next(slices(text))
-        self._segmenter.restart(segment.start_char, len(before), reading, segment.manner)
-        events = self._again(segment, said[segment.start_char :]) + self._segmenter.push(first)
+        self.segmenter.restart(segment.start_char, len(before), reading, segment.manner)
+        events = self._again(segment, said[segment.start_char :]) + self.segmenter.push(first)
         num_dropped = self._delivery.revise(segment, _spoken(events))
         self._longer_chars -= sum(each.num_longer for each in self.segments if each.number >= segment.number)
         ends = self.segments.revise(segment)
@@ -165,21 +155,16 @@ class Utterance:
     def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> None:
         """End the segment here. Raises LimitReached, InvalidField or InvalidSynthesis."""
         self.segments.check_flush()
-        self._commit(self._segmenter.flush(flush_id, pause_ms, carries_on=carries_on))
+        self._commit(self.segmenter.flush(flush_id, pause_ms, carries_on=carries_on))
 
     def end(self) -> None:
         """End the text. Idempotent. Raises InvalidSynthesis or LimitReached."""
-        self._commit(self._segmenter.end())
-
-    @property
-    def commit_delay_s(self) -> float | None:
-        """How long to wait for more text before `commit_tail`; None: until more comes."""
-        return self._segmenter.commit_delay_s
+        self._commit(self.segmenter.end())
 
     def commit_tail(self) -> None:
         """Speak the text to its end, as none has come for a while. Raises InvalidSynthesis or LimitReached."""
-        events = self._segmenter.commit_tail()
-        self._commits.append(self._segmenter.num_said)
+        events = self.segmenter.commit_tail()
+        self._commits.append(self.segmenter.num_said)
         self._commit(events)
 
     def start(self) -> None:
@@ -221,7 +206,7 @@ class Utterance:
                     return False
             if segment.stream is None or not segment.stream.ended:
                 return False
-        return self._segmenter.ended
+        return self.segmenter.ended
 
     def pass_place_on(self, following: "Utterance", *, is_over: bool = False) -> None:
         """Give the place in the engine to the next utterance, if that has something to say to the same checkpoint, and
@@ -239,10 +224,10 @@ class Utterance:
         try:
             reason = await self._delivery.run(send)
             if not self.statistics.has_speakable_text:
-                num_chars = self._segmenter.num_chars
+                num_chars = self.segmenter.num_chars
                 what = f"no letter or digit in {num_chars} characters" if num_chars else "no text"
                 await send(synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}"))
-            if ignored := self._segmenter.reading.ignored:
+            if ignored := self.segmenter.reading.ignored:
                 what = ", ".join(ignored)[:MAX_IGNORED_CHARS]
                 await send(synthesis_pb2.Warning(code="MARKUP_IGNORED", message=f"without effect: {what}"))
             return reason
@@ -254,7 +239,7 @@ class Utterance:
         """Return the last message. With an error, the utterance has failed, and counts as heard what a cancel would."""
         return synthesis_pb2.UtteranceDone(
             reason=_REASONS[reason] if error is None else synthesis_pb2.FINISH_REASON_FAILED,
-            stats=self.statistics.to_proto(reason, self._segmenter.num_chars),
+            stats=self.statistics.to_proto(reason, self.segmenter.num_chars),
             error=error,
         )
 
@@ -269,9 +254,9 @@ class Utterance:
         events: list[Event] = []
         begin = 0
         for end in sorted({at - start for at in self._commits if at > start}):
-            events += self._segmenter.push_said(text[begin:end]) + self._segmenter.commit_said()
+            events += self.segmenter.push_said(text[begin:end]) + self.segmenter.commit_said()
             begin = end
-        return events + self._segmenter.push_said(text[begin:])
+        return events + self.segmenter.push_said(text[begin:])
 
     def _note(self, text: str) -> None:
         """Note that text came. Of markup, only what is said counts, once it is committed."""
@@ -279,7 +264,11 @@ class Utterance:
             self.statistics.text(text)
 
     def _commit(self, events: Iterable[Event]) -> None:
-        self._charge_longer(events)
+        if self.spec.lexicon.entries:  # what they make longer is charged as if it had been written out
+            self._longer_chars += sum(len(each.spoken) - len(each.written) for each in events if isinstance(each, Text))
+            if (more := self._longer_chars - self._charged_longer_chars) > 0:
+                self._charge(more)
+                self._charged_longer_chars = self._longer_chars
         for event in events:
             match event:
                 case Text(written, spoken):
@@ -290,7 +279,7 @@ class Utterance:
             self.segments.apply(event)
             if isinstance(event, EndSegment) and not event.last:
                 begun = self.segments.last
-                start_char = self._segmenter.written_end(begun.start_char)
+                start_char = self.segmenter.written_end(begun.start_char)
                 if due := self._free.begin_segment(begun.number, start_char, event.pause_ms):
                     self._charge(due)
 
@@ -298,17 +287,8 @@ class Utterance:
         """Return where in the next `num_chars` the session that began the utterance committed text during a pause."""
         if self._resumption is None:
             return []
-        start = self._segmenter.num_chars
+        start = self.segmenter.num_chars
         return [at - start for at in self._resumption.committed_chars if 0 < at - start <= num_chars]
-
-    def _charge_longer(self, events: Iterable[Event]) -> None:
-        """Charge for text that pronunciations make longer, as if it had been written out."""
-        if not self.spec.lexicon.entries:
-            return
-        self._longer_chars += sum(len(event.spoken) - len(event.written) for event in events if isinstance(event, Text))
-        if (more := self._longer_chars - self._charged_longer_chars) > 0:
-            self._charge(more)
-            self._charged_longer_chars = self._longer_chars
 
 
 def _spoken(events: Sequence[Event]) -> list[str | None]:
