@@ -1,4 +1,4 @@
-"""Heads that follow the speech are found where two were trained to, in the built-in checkpoints; else none."""
+"""Heads that follow the speech are found in layers where one was trained to, in the built-in checkpoints; else none."""
 
 from pathlib import Path
 
@@ -25,7 +25,8 @@ def runner_of(model: Path, **settings: int) -> TalkerRunner:
 @pytest.mark.parametrize("model", ["builtin_voice", "builtin_base"])
 def test_the_trained_heads_are_found(model: str) -> None:
     head = runner_of(resolve_model(model)).alignment_head
-    assert head is not None and head.head == 0 and head.layer in GUIDED_LAYERS and head.share > 0.75
+    # One head of such a layer was trained to; others that share its keys may follow even better.
+    assert head is not None and head.layer in GUIDED_LAYERS and head.share > 0.75
 
 
 def test_none_in_random_weights(tmp_path: Path) -> None:
