@@ -23,6 +23,7 @@ from sonorant.client.errors import InvalidRequest, ServerBusy, ServerUnavailable
 from sonorant.client.file_formats import encoding_for
 from sonorant.client.listening import audio_out
 from sonorant.client.transport.backoff import delays_s
+from sonorant.client.transport.retries import Retry
 from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, Mark, Marks, SynthesisConfig, UtteranceDone, UtteranceStarted
 from sonorant.tts.v1.synthesis_pb2 import Warning as SpeechWarning
@@ -57,7 +58,8 @@ async def run(args: argparse.Namespace) -> int:
     if args.at_once < 1:
         raise ValueError("--at-once: speak one piece at a time, or more")
     async with SpeechClient(args.server) as client:
-        max_chars = (await client.capabilities()).max_text_chars
+        patient = client.limited(retry=Retry(for_s=RETRY_S, when_down=True))
+        max_chars = (await patient.capabilities()).max_text_chars
         with finished_in(args.out_dir) as finished:
             job = _Job(args, client, finished, max_chars)
             job.look_through()

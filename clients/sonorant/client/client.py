@@ -278,14 +278,14 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
         return response
 
     async def capabilities(self) -> GetCapabilitiesResponse:
-        response: GetCapabilitiesResponse = await self._unary(
+        response: GetCapabilitiesResponse = await self._asked(
             self._connections.stub.GetCapabilities, GetCapabilitiesRequest()
         )
         return response
 
     async def usage(self) -> GetUsageResponse:
         """Return what this client's API key has used, and what is left of its limits."""
-        response: GetUsageResponse = await self._unary(self._connections.stub.GetUsage, GetUsageRequest())
+        response: GetUsageResponse = await self._asked(self._connections.stub.GetUsage, GetUsageRequest())
         return response
 
     async def health(self, service: str = "") -> str:

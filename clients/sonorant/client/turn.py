@@ -67,7 +67,8 @@ class Turn:
         max_lead_ms: int | None = None,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """`timeout_s`: the turn fails if the server is silent for this long, at its beginning or after the text."""
+        """`timeout_s`: the turn fails if the server is silent for this long, when it is called or after the text. How
+        long a server is looked for that is down or starts is a matter of the client's `Retry`."""
         self._speak = partial(client.speak, config, timestamps=True, max_lead_ms=max_lead_ms)
         self._target = client.target
         self._timeout_s = timeout_s
@@ -83,7 +84,6 @@ class Turn:
         self._timer: asyncio.TimerHandle | None = None
         self.text_ended = False
         self.over = False  # True = no more events will come
-        self._restart_timer()
 
     @property
     def text(self) -> str:
@@ -139,7 +139,7 @@ class Turn:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self.over and not self._is_lost and (self.text_ended or not self._opened):
+        if not self.over and not self._is_lost and self.text_ended and self._opened:
             self._timer = asyncio.get_running_loop().call_later(self._timeout_s, self._time_out)
 
     def _time_out(self) -> None:
@@ -162,7 +162,9 @@ class Turn:
         try:
             # Text that is already there goes with the call, which saves a round trip.
             text, is_all = self._take_waiting_text()
-            async with self._speak(text=text, end=is_all) as session:
+            session = self._speak(text=text, end=is_all)
+            session.answer_timeout_s = self._timeout_s
+            async with session:
                 self._opened = True
                 self._restart_timer()
                 reading = asyncio.create_task(self._read(session))

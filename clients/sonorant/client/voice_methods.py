@@ -57,7 +57,7 @@ class VoiceMethods(UnaryCalls):
             request.kind = VoiceKind.Value(_KIND_PREFIX + kind.upper())
         voices: list[Voice] = []
         while True:
-            page = await self._unary(self._voices.ListVoices, request)
+            page = await self._asked(self._voices.ListVoices, request)
             voices.extend(page.voices)
             if not page.next_page_token:
                 return voices

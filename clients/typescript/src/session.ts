@@ -28,6 +28,7 @@ export class Session implements AsyncIterable<Event> {
   private resumable = true;
   private isOver = false;
   private error: Error | undefined;
+  private toldLost = false; // `connectionLost` was told, and `resumed` was not since
   private lostAt: number | undefined; // since when no server has spoken for the session
   private giveUpAt = 0;
 
@@ -126,6 +127,7 @@ export class Session implements AsyncIterable<Event> {
       for (const request of this.journal.requestsToResend()) this.call!.write(request);
       if (this.journal.finished) this.call!.end();
       if (resuming) this.tell({ utteranceId: "", payload: "resumed", gapMs: Date.now() - this.lostAt! });
+      this.toldLost = false;
       return;
     }
     const fresh = this.journal.take(response);
@@ -151,17 +153,14 @@ export class Session implements AsyncIterable<Event> {
     if (this.lostAt === undefined) this.giveUpAt = (this.lostAt = Date.now()) + RECONNECT_MS;
     if (error && isStarting(error)) this.giveUpAt = Math.min(Date.now() + RECONNECT_MS, this.lostAt + STARTING_MS);
     if (error && !(this.resumable && isLost(error))) return this.fail(SpeechError.of(error));
-    if (this.lastTold !== "connectionLost") this.tell({ utteranceId: "", payload: "connectionLost", error });
+    if (!this.toldLost) this.tell({ utteranceId: "", payload: "connectionLost", error });
+    this.toldLost = true;
     this.tell(...this.journal.dropCancelled());
     if (this.endIfNothingIsLeft()) return;
     const late = Date.now() - this.lostAt;
     if (Date.now() > this.giveUpAt) return this.fail(error ? SpeechError.of(error) : new Error("no server took the session in time"));
     const delay = Math.min(LONGEST_DELAY_MS, Math.max(FIRST_DELAY_MS, late / 2)) * (0.75 + Math.random() / 2);
     setTimeout(() => !this.isOver && this.connect(true), delay);
-  }
-
-  private get lastTold(): string | undefined {
-    return this.events.at(-1)?.payload;
   }
 
   private endIfNothingIsLeft(): boolean {

@@ -6,9 +6,10 @@ import socket
 import grpc
 import pytest
 
-from sonorant.client import AudioChunk, ServerBusy, SpeechClient, SpeechError, synthesis_config
+from sonorant.client import AudioChunk, Retry, ServerBusy, SpeechClient, SpeechError, synthesis_config
 from sonorant.client.turn import Turn
 from tests.clients.scripted_server import LOUD, scripted_server
+from tests.free_port import free_port
 
 
 async def test_text_goes_out_as_it_comes_and_audio_comes_in() -> None:
@@ -76,6 +77,22 @@ async def test_failures_end_the_iteration(voice: str, text: str) -> None:
         assert [event async for event in turn] == []
 
 
+async def test_a_turn_waits_for_a_server_that_is_down_as_its_client_is_told_to() -> None:
+    port = free_port()
+    retry = Retry(for_s=20, when_down=True)
+    async with SpeechClient(f"127.0.0.1:{port}", retry=retry) as client:
+        turn = Turn(client, synthesis_config(), timeout_s=1)
+        turn.say("one ")
+        turn.end()
+        told = asyncio.create_task(client.capabilities())
+        await asyncio.sleep(1.3)
+        assert not turn.over and not told.done()
+        async with scripted_server(f"127.0.0.1:{port}"):
+            assert [event async for event in turn]
+            await told
+        await turn.close()
+
+
 async def test_silence_of_the_server_is_an_error_unless_it_waits_for_text() -> None:
     async with scripted_server() as (target, _), SpeechClient(target) as client:
         turn = Turn(client, synthesis_config(), timeout_s=0.2)
@@ -90,7 +107,7 @@ async def test_silence_of_the_server_is_an_error_unless_it_waits_for_text() -> N
         client = SpeechClient(f"127.0.0.1:{silent.getsockname()[1]}")
         turn = Turn(client, synthesis_config(), timeout_s=0.2)
         turn.say("one ")
-        with pytest.raises(SpeechError, match=r"nothing came .* for 0.2 s") as late:
+        with pytest.raises(SpeechError, match=r"did not answer within the call's 0.2 s") as late:
             await anext(turn)
         assert late.value.code is grpc.StatusCode.DEADLINE_EXCEEDED
         await turn.close()

@@ -81,6 +81,7 @@ class Session(SessionVerbs):
         self._nothing_left = False  # True = the call is lost, but nothing is left to continue on another server
         self._over = self._entered = False
         self.timeout_s: float | None = None  # for the beginning of the session
+        self.answer_timeout_s: float | None = None  # for each try to begin it
         self.retry = Retry()
 
     async def __aenter__(self) -> Self:
@@ -92,7 +93,8 @@ class Session(SessionVerbs):
 
         async def first_call() -> AcceptedCall:
             search = ServerSearch(self._connections, self._opener.first, FIRST_ANSWER_S, max_calls)
-            return await search.run(self._connections.stub, keep_trying=False)
+            async with time_limit(self.answer_timeout_s, self._target):
+                return await search.run(self._connections.stub, keep_trying=False)
 
         async with time_limit(self.timeout_s, self._target):
             self._use(await call_with_retries(first_call, self._target, self.retry, num_tries_when_down=1))
