@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig
-from sonorant.engine.checkpoint.config import PRESETS_DIR
+from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.tools.doctor import Examined, Verdict, _speed
 from sonorant.engine.tools.doctor import examine as engine_findings
 from sonorant.service.access.api_keys import new_key

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sonorant.engine.checkpoint.config import PRESETS_DIR, load_checkpoint
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.cpu.speed import FrameWork, Speed, int8_work, measured_speed
 from sonorant.engine.model.int8 import GROUP, SCALE_BYTES
 

@@ -165,7 +165,8 @@ def test_weights_that_a_number_format_cannot_hold_are_named(tmp_path: Path) -> N
 def test_building_on_meta_does_not_load_the_compiler() -> None:
     """It takes seconds of each worker's start; transformers brings it too, and only encoding needs that."""
     code = (
-        "import sys, torch\nfrom sonorant.engine.checkpoint.config import *\n"
+        "import sys, torch\nfrom sonorant.engine.checkpoint.config import load_checkpoint\n"
+        "from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR\n"
         "from sonorant.engine.model.verify import verify_checkpoint\n"
         "verify_checkpoint(load_checkpoint(BUILTIN_VOICE_DIR))\n"
         "assert not {'torch._dynamo', 'transformers'} & set(sys.modules)"

@@ -79,9 +79,8 @@ def check_resume(
     for number, told in enumerate(resume.segments):
         path = f"resume.segments[{number}]"
         if told.segment != number:
-            raise InvalidField(
-                f"{path}.segment", f"{told.segment} in place of {number}; join codes by segment, in order"
-            )
+            why = f"{told.segment} in place of {number}; join codes by segment, in order"
+            raise InvalidField(f"{path}.segment", why)
         num_frames, rest = divmod(len(told.codes), 2 * info.num_codebooks)
         if rest or num_frames > max_frames:
             raise InvalidField(

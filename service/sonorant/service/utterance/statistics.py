@@ -22,10 +22,9 @@ class Statistics:
         playout: Playout,
         clock: Callable[[], float] = time.monotonic,
         arrived_s: float | None = None,
-        received_before_ms: float = 0.0,
     ) -> None:
-        """`arrived_s`: when the call arrived, if the text came with it. `received_before_ms`: how much audio the client
-        has from another session."""
+        """`arrived_s`: when the call arrived, if the text came with it."""
+        self.received_before_ms = 0.0  # how much audio the client has from another session
         self.played_ms = 0  # as the client reports
         self.num_frames = 0  # delivered by the engine
         self.received_samples = 0  # of these frames, at the engine's rate
@@ -36,7 +35,6 @@ class Statistics:
         self._playout = playout
         self._clock = clock
         self._arrived_s = arrived_s
-        self._received_before_ms = received_before_ms
         self._first_text_s = 0.0  # when the first speakable text came; 0 = never
         self._first_audio_ms: int | None = None
         self._heard_ms: float | None = None  # set once it cannot change any more
@@ -57,7 +55,7 @@ class Statistics:
     @property
     def _client_has_ms(self) -> int:
         """While audio of another session is skipped, this is more than what counts as sent."""
-        return max(self.sent_ms, int(self._received_before_ms))
+        return max(self.sent_ms, int(self.received_before_ms))
 
     @property
     def received_ms(self) -> int:

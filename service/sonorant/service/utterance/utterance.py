@@ -72,18 +72,12 @@ class Utterance:
             spec.policy, allowance.max_text_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as
         )
         self.word_times = WordTimes(spec.audio.native_rate_hz, spec.audio.speed, self.segmenter, beginning.ms_per_unit)
-        received_ms = 0.0
+        self.statistics = Statistics(
+            utterance_id, spec, self.word_times, beginning.playout, arrived_s=beginning.arrived_s
+        )
         if resumption is not None:
             self.word_times.resume(resumption.word_ends)
-            received_ms = resumption.received_ms(spec.audio.sample_rate_hz)
-        self.statistics = Statistics(
-            utterance_id,
-            spec,
-            self.word_times,
-            beginning.playout,
-            arrived_s=beginning.arrived_s,
-            received_before_ms=received_ms,
-        )
+            self.statistics.received_before_ms = resumption.received_ms(spec.audio.sample_rate_hz)
         self._resumption = resumption
         self._charge = allowance.charge
         self._free = FreeText(resumption.heard if resumption is not None else None)
