@@ -99,8 +99,9 @@ def test_listeners_are_those_whose_frames_are_made_in_time() -> None:
     assert listeners(step_s, 1e-4, 0.08) == 200 + int(200 * (56 - 50) / (112.5 - 50))
 
 
-def test_no_more_listeners_than_were_measured() -> None:
-    assert listeners({1: 0.003, 64: 0.005}, 1e-5, 0.08) == 64
+def test_more_listeners_than_were_measured_need_as_much_time_each_as_the_most_that_were() -> None:
+    # 64 rows take 5.64 ms of 56.
+    assert listeners({1: 0.003, 64: 0.005}, 1e-5, 0.08) == int(64 * 56 / 5.64)
 
 
 def test_one_listener_is_let_in_even_where_there_is_no_time() -> None:
@@ -109,4 +110,4 @@ def test_one_listener_is_let_in_even_where_there_is_no_time() -> None:
 
 def test_a_step_that_was_disturbed_while_it_was_measured_shuts_nobody_out() -> None:
     step_s = {256: 0.007, 512: 0.010, 1024: 0.021}
-    assert listeners(step_s | {768: 0.050}, 1e-5, 0.08) == listeners(step_s | {768: 0.021}, 1e-5, 0.08) == 1024
+    assert listeners(step_s | {768: 0.050}, 1e-5, 0.08) == listeners(step_s | {768: 0.021}, 1e-5, 0.08) > 1024

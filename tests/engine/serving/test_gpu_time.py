@@ -66,6 +66,18 @@ def test_a_pair_can_be_warmed_up_beside_a_full_neighbour(engines: list[Engine]) 
     assert fast.max_streams == 1
 
 
+def test_all_slots_of_a_pair_need_only_the_time_that_they_take(engines: list[Engine]) -> None:
+    """A pair with few slots cannot measure how many streams the GPU bears, only how long those take."""
+    fast, slow = engines
+    few = {"talker": {"step_s": {1: 0.001, 60: 0.014}}, "code2wav": CODEC}  # a quarter of the time for 60 streams
+    slow._measured(few)
+    assert slow.max_streams == 60, "nobody is let in beyond what was measured"
+    give(slow, 60)
+    assert fast.max_streams == 500, "three quarters of 1,000 would be 750"
+    give(fast, 500)
+    assert slow.max_streams == 60, "a half of 240 would be 120"
+
+
 def test_without_measurements_only_slots_and_queue_count(engines: list[Engine]) -> None:
     fast, slow = engines
     fast._most_in_time = slow._most_in_time = None

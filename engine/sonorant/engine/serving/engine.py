@@ -277,13 +277,14 @@ class Engine:
             )
 
     def _measured(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take what the workers measured into `info`: never more streams than they can make in time for listeners."""
+        """Take what the workers measured into `info`: never more streams than they can make in time for listeners, nor
+        more than they measured."""
         self.info = dataclasses.replace(self.info, times_text=facts["talker"].get("alignment_head") is not None)
         step_s, codec_s = facts["talker"].get("step_s"), facts["code2wav"].get("frame_s")
         if step_s and codec_s:
             most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz)
             self._most_in_time = most
-            max_streams = min(self._config.max_streams, most)
+            max_streams = min(self._config.max_streams, most, max(step_s))
             self.info = dataclasses.replace(self.info, max_streams=max_streams)
             log.info(
                 "%s: fast enough for %d listeners at once, admits up to %d streams", self.info.model, most, max_streams
