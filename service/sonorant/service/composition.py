@@ -112,5 +112,5 @@ def parts_of(
     )
     base.metrics.follow(engine)
     base.metrics.follow_phrases(parts.phrases)
-    base.metrics.waiting_utterances.set_function(lambda: len(parts.reservations.queue))
+    base.metrics.waiting_utterances.set_function(lambda: parts.reservations.num_waiting)
     return parts

@@ -24,7 +24,7 @@ class Server:
         self._all = Reservations(self.engine, Ledger(), lambda: NUM_CALLERS)  # type: ignore[arg-type]
 
     def open(self, caller: str, *, resumed: bool = False) -> Reservation:
-        reservation = Reservation(self._all.of(Caller(caller)), resumed=resumed)
+        reservation = Reservation(self._all.of(Caller(caller)), self._params.checkpoint, resumed=resumed)
         reservation.open(self._params, 1)
         return reservation
 
@@ -40,7 +40,7 @@ class Server:
 
 def waiting(server: Server, caller: str) -> AbstractContextManager[object]:
     """An utterance of this caller waits for a place."""
-    return server._all.queue.ticket(Rank.NEW, Caller(caller).number)
+    return server._all.queue_of(server._params.checkpoint).ticket(Rank.NEW, Caller(caller).number)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -119,12 +119,32 @@ async def test_a_newcomer_leaves_places_to_those_before_it_and_takes_one_of_more
         server.open("new")
 
 
+async def test_who_waits_for_one_checkpoint_is_not_in_the_way_of_another() -> None:
+    server = Server()
+    for number in range(NUM_PLACES - 1):
+        server.open(f"caller {number % NUM_CALLERS}")
+    with waiting(server, "a"), waiting(server, "b"):
+        with pytest.raises(EngineOverloaded):
+            server.open("new")
+        other = Reservation(server._all.of(Caller("new")), "another")
+        with pytest.raises(EngineOverloaded, match="in use"):
+            server.open("new")
+
+        async def open_stream() -> None:
+            other.open(server._params, 1)
+
+        await other.open_in_turn(open_stream, 5.0, None)
+        assert len(server.engine.live) == NUM_PLACES
+        assert server._all.num_waiting == 2
+
+
 @pytest.mark.parametrize("follows", [False, True])
 async def test_batch_utterances_leave_the_last_eighth_to_others(follows: bool) -> None:
     server = Server()
 
     def batch() -> Reservation:
-        return Reservation(server._all.of(Caller("batch")), follows=follows, is_background=True)
+        seen = server._all.of(Caller("batch"))
+        return Reservation(seen, server._params.checkpoint, follows=follows, is_background=True)
 
     for _ in range(NUM_PLACES * 7 // 8):
         begun = batch()

@@ -7,7 +7,7 @@ some places to callers with few. The engine does the same with slots and KV page
 
 import asyncio
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from copy import copy
@@ -31,7 +31,8 @@ class Reservations:
         """`num_callers`: see `Permits`."""
         self.caller = 0  # see `Caller.number`; 0 may take all places
         self.engine = engine
-        self.queue = PlaceQueue(self._heavy)
+        # By checkpoint: who waits for one that is full is not in the way of those who want another.
+        self._queues: defaultdict[str, PlaceQueue] = defaultdict(lambda: PlaceQueue(self._heavy))
         self._ledger = ledger
         self._num_callers = num_callers
         self._num_kept: Counter[str] = Counter()  # places by checkpoint, while the next stream is not open
@@ -45,6 +46,13 @@ class Reservations:
     def caller_for_engine(self) -> int:
         """The caller, or 0 if callers are not told apart."""
         return self.caller if self._num_callers() > 1 else 0
+
+    @property
+    def num_waiting(self) -> int:
+        return sum(map(len, self._queues.values()))
+
+    def queue_of(self, checkpoint: str) -> PlaceQueue:
+        return self._queues[checkpoint]
 
     def enter(self) -> Permit:
         """Count an utterance of this caller, in all server processes."""
@@ -86,16 +94,21 @@ class Reservation:
     def __init__(
         self,
         reservations: Reservations,
+        checkpoint: str,
         *,
         resumed: bool = False,
         follows: bool = False,
         is_background: bool = False,
     ) -> None:
-        """`resumed`: begun by another session, so it goes ahead of new utterances. Any caller can claim that, so it
-        does not help a heavy caller. `follows`: its session had others before, so it goes ahead in the same way. Both
-        wait for workers that are being replaced. `is_background`: nobody listens to it.
+        """`checkpoint`: the fingerprint of the one that speaks.
+
+        `resumed`: begun by another session, so it goes ahead of new utterances. Any caller can claim that, so it does
+        not help a heavy caller. `follows`: its session had others before, so it goes ahead in the same way. Both wait
+        for workers that are being replaced. `is_background`: nobody listens to it.
         """
         self._all = reservations
+        self._checkpoint = checkpoint
+        self._queue = reservations.queue_of(checkpoint)
         self._resumed = resumed
         self._follows = follows
         self._is_background = is_background
@@ -109,7 +122,7 @@ class Reservation:
         is_kept, is_heavy = self._kept is not None, self._all.is_heavy
         num_ahead = 0
         if not is_kept and self._ticket is None:
-            num_ahead = self._all.queue.num_ahead_of_newcomer(self._rank(is_heavy), self._all.caller)
+            num_ahead = self._queue.num_ahead_of_newcomer(self._rank(is_heavy), self._all.caller)
         for_others = is_heavy or self._is_background
         permit = self._all.enter()
         try:
@@ -117,7 +130,7 @@ class Reservation:
                 params,
                 credit_frames,
                 known_codes,
-                spare=0 if is_kept else self._all.spare(params.checkpoint, for_others=for_others) + num_ahead,
+                spare=0 if is_kept else self._all.spare(self._checkpoint, for_others=for_others) + num_ahead,
                 waits=self._follows or self._resumed or is_kept,
                 caller=self._all.caller_for_engine,
                 in_turn=self._resumed and not is_kept and is_heavy,
@@ -129,10 +142,10 @@ class Reservation:
                 error.retry_s = self._expected_wait_s(num_ahead)
             raise
         if self._ticket is not None:
-            self._all.queue.served(self._ticket)
+            self._queue.served(self._ticket)
         self.give_up()
         self._permit, self._stream = permit, stream
-        stream.when_ended = lambda: self._keep(params.checkpoint)
+        stream.when_ended = self._keep
         return stream
 
     async def open_in_turn(self, open_stream: Callable[[], Awaitable[None]], wait_s: float, tell: Tell | None) -> None:
@@ -143,7 +156,7 @@ class Reservation:
         """
         now_s = asyncio.get_running_loop().time
         latest_s, tell_s = now_s() + wait_s, now_s() if tell else math.inf
-        with self._all.queue.ticket(self._rank(self._all.is_heavy), self._all.caller) as ticket:
+        with self._queue.ticket(self._rank(self._all.is_heavy), self._all.caller) as ticket:
             self._ticket = ticket
             try:
                 while now_s() < latest_s:
@@ -181,8 +194,8 @@ class Reservation:
         if self._kept is not None and other._permit is None and other._kept is None:
             self._kept, other._kept = None, self._kept
 
-    def _keep(self, checkpoint: str) -> None:
-        self._stream, self._kept = None, self._all.keep(checkpoint)
+    def _keep(self) -> None:
+        self._stream, self._kept = None, self._all.keep(self._checkpoint)
 
     def _rank(self, is_heavy: bool) -> Rank:
         if self._is_background:
@@ -190,8 +203,8 @@ class Reservation:
         return Rank.GOES_ON if (self._resumed or self._follows) and not is_heavy else Rank.NEW
 
     def _position(self, ticket: Ticket) -> tuple[int, float]:
-        num_ahead = self._all.queue.num_ahead(ticket)
+        num_ahead = self._queue.num_ahead(ticket)
         return num_ahead, self._expected_wait_s(num_ahead)
 
     def _expected_wait_s(self, num_ahead: int) -> float:
-        return self._all.queue.expected_wait_s(num_ahead, self._all.engine.info.max_streams)
+        return self._queue.expected_wait_s(num_ahead, self._all.engine.info.max_streams)

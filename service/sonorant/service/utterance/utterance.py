@@ -87,6 +87,7 @@ class Utterance:
         self._commits: list[int] = []
         reservation = Reservation(
             allowance.reservations,
+            spec.params.checkpoint,
             resumed=resumption is not None,
             follows=beginning.follows,
             is_background=spec.scheduling.is_background,
