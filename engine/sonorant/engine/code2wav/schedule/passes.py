@@ -15,6 +15,11 @@ def split(count: int, sizes: Sequence[int]) -> list[slice]:
     return slices
 
 
+def padded(count: int, largest: int) -> list[slice]:
+    """Cover range(count) with as few slices of at most `largest` as possible, each for a pass that is filled up."""
+    return [slice(start, min(start + largest, count)) for start in range(0, count, largest)]
+
+
 def row_sizes(sizes: Sequence[int], num_frames: int, max_frames: int) -> list[int]:
     """The row counts among `sizes` with which a pass has at most `max_frames` frames over all rows; always also 1."""
     return [size for size in sizes if size == 1 or size * num_frames <= max_frames]
