@@ -2,15 +2,17 @@
 
     python tests/measure/clone_rows.py --limit-s 200 [--set clones] [--tree FOLDER] [SETTING OF THE SERVER ...]
 
-Sets: `clones`; `included`, the included checkpoints; `design`, described voices and presets in turns; `beside`,
-listeners of presets in all slots of one checkpoint beside new recordings on the other; `fair`, one caller's long
-recordings beside another's presets and clones.
+Sets: `clones`; `doors`, clones through the gateway, by OpenAI's API and by WebSocket; `included`, the included
+checkpoints; `design`, described voices and presets in turns; `beside`, listeners of presets in all slots of one
+checkpoint beside new recordings on the other; `fair`, one caller's long recordings beside another's presets and clones.
+`--tls` has clones call with TLS and a key; the folder holds ca.pem, cert.pem (for localhost) and key.pem.
 `--tree` starts the server of another checkout; `sonorant bench` of this one measures it. Each row is printed as it is
 measured, with the mean of each part of the latency budget; what does not fit into the limit is left out, and said.
 """
 
 import argparse
 import asyncio
+import json
 import os
 import re
 import subprocess
@@ -18,6 +20,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,8 +38,10 @@ HERE = Path(__file__).resolve().parents[2]
 ROOTS = ("proto", "clients", "service", "engine")
 FRAMES, SECONDS, WARM_UP_S = 69, 4.0, 1.5
 TEXT = "Nobody here has heard this voice before, and it should begin at once."
+GATEWAY_START_S = 6.0
 ROW_S = 15.0  # more than a row takes, with its processes; one that refuses all may take as long
 BASE, CUSTOM, DESIGN = (f"qwen3-tts-12hz-1.7b-{task}" for task in ("base", "customvoice", "voicedesign"))
+BODY = json.dumps({"max_new_tokens": FRAMES}).replace("{", "{{").replace("}", "}}")  # it is formatted once
 Load = tuple[str, ...]
 
 
@@ -52,11 +58,17 @@ class Set:
     models: tuple[str, ...]
     rows: dict[str, tuple[Load, ...]]  # the loads of a row come at the same time
     needs_keys: bool = False
+    has_gateway: bool = False
 
 
 def with_key(name: str, load: Load) -> Load:
     """`name`: of the file with the key, in the folder of the run."""
     return *load, "--keys", f"{{folder}}/{name}.key"
+
+
+def through(door: str, load: Load) -> Load:
+    """Have a load call the gateway."""
+    return *load, "--openai", "{gateway}/v1", "--openai-by", door, "--openai-body", BODY
 
 
 PRESETS, CLONES = ("--open", "10"), cloned("--open", "5")
@@ -75,6 +87,20 @@ SETS = {
             "closed 1, never seen, 15 s": (cloned("--closed", "1", seconds=15),),
             "closed 128, 64 in rotation": (cloned("--closed", "128", recordings=64),),
         },
+    ),
+    "doors": Set(
+        (BASE,),
+        {
+            f"{door}, {name}": (through(door, load),)
+            for door in ("bytes", "websocket")
+            for name, load in {
+                "closed 1, never seen, 5 s": cloned("--closed", "1"),
+                "closed 1, seen before": cloned("--closed", "1", recordings=1),
+                "closed 16, 64 in rotation": cloned("--closed", "16", recordings=64),
+                "closed 64, 64 in rotation": cloned("--closed", "64", recordings=64),
+            }.items()
+        },
+        has_gateway=True,
     ),
     "included": Set(
         ("builtin_voice", "builtin_base"),
@@ -154,10 +180,10 @@ def until_serving(server: "subprocess.Popen[bytes]", address: str, ends_s: float
     return True
 
 
-async def num_listeners(address: str, most: int) -> int:
-    """Return how many streams fit into the engine at once, or `most`."""
+async def num_listeners(address: str, num_models: int, most: int) -> int:
+    """Return how many streams one of several alike checkpoints admits, or `most`."""
     async with SpeechClient(address) as client:
-        return min(most, (await client.capabilities()).max_streams)
+        return min(most, (await client.capabilities()).max_streams // num_models)
 
 
 def make_keys(folder: Path) -> Path:
@@ -181,63 +207,97 @@ def budget_sums(port: int) -> dict[str, tuple[float, float]]:
     return {part: (sums[part], float(value)) for kind, part, value in found if kind == "count"}
 
 
-def main() -> None:
+def arguments() -> tuple[argparse.Namespace, list[str]]:
+    """Return ours, and those of the server."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit-s", type=float, default=200.0)
     parser.add_argument("--set", choices=SETS, default="clones")
     parser.add_argument("--tree", type=Path, default=HERE)
     parser.add_argument("--port", type=int, default=50951)
+    parser.add_argument("--tls", type=Path, metavar="FOLDER")
     parser.add_argument("--listeners", type=int, default=10_000, help="at most, instead of one in each slot")
     parser.add_argument("--only", default="", help="rows whose name has this in it")
     args, settings = parser.parse_known_args()
-    ends_s = time.monotonic() + args.limit_s
-    address, chosen = f"127.0.0.1:{args.port}", SETS[args.set]
+    chosen = SETS[args.set]
     if not settings:
         settings = [word for model in chosen.models for word in ("--model", model)]
         settings += [] if args.set == "included" else ["--load-format", "dummy"]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        command = [sys.executable, "-m", "sonorant.service", "--listen", address, "--voices-dir", name]
-        command += ["--metrics-listen", f"127.0.0.1:{args.port + 1}"]
-        if chosen.needs_keys:
-            command += ["--api-keys", str(make_keys(folder))]
-        log = folder / "log"
-        with log.open("w") as file:
-            server = subprocess.Popen([*command, *settings], env=environment(args.tree), stdout=file, stderr=file)
+    return args, settings
+
+
+def access_settings(folder: Path, tls: Path | None, *, needs_keys: bool) -> list[str]:
+    """Return the settings of the server. With TLS, have clients started from here use it, with a key."""
+    settings = ["--api-keys", str(make_keys(folder))] if needs_keys or tls else []
+    if tls:
+        settings += ["--tls-certificate", str(tls / "cert.pem"), "--tls-key", str(tls / "key.pem")]
+        os.environ["SONORANT_CLIENT_CA"] = str(tls / "ca.pem")
+        os.environ["SONORANT_CLIENT_API_KEY"] = (folder / "calm.key").read_text()
+    return settings
+
+
+@contextmanager
+def running(command: list[str], tree: Path, log: Path) -> "Iterator[subprocess.Popen[bytes]]":
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command], env=environment(tree), stdout=file, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
         try:
-            begun_s = time.monotonic()
-            if not until_serving(server, address, ends_s):
-                raise SystemExit(f"the server was not SERVING in time\n{log.read_text()[-2000:]}")
-            print(f"{args.tree.name}: SERVING after {time.monotonic() - begun_s:.1f} s", flush=True)
-            filled = {"folder": name}
-            if args.set == "clones":
-                print(f"first clone after SERVING: {asyncio.run(first_clone(address)):.1f} ms", flush=True)
-                asyncio.run(keep_voice(address))
-            if args.set == "beside":
-                filled["listeners"] = str(asyncio.run(num_listeners(address, args.listeners)))
-                print(f"{filled['listeners']} listeners", flush=True)
-            for row, loads in chosen.rows.items():
-                if args.only in row:
-                    measure(row, [[word.format(**filled) for word in load] for load in loads], args.port, ends_s)
-        finally:
-            server.terminate()
-            try:
-                server.wait(15)
-            except subprocess.TimeoutExpired:
-                server.kill()
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
-def measure(name: str, loads: list[list[str]], port: int, ends_s: float) -> None:
+def main() -> None:
+    args, settings = arguments()
+    ends_s = time.monotonic() + args.limit_s
+    chosen = SETS[args.set]
+    address, gateway = f"{'localhost' if args.tls else '127.0.0.1'}:{args.port}", f"127.0.0.1:{args.port + 2}"
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        command = ["sonorant.service", "--listen", f"127.0.0.1:{args.port}", "--voices-dir", name]
+        command += ["--metrics-listen", f"127.0.0.1:{args.port + 1}", *settings]
+        command += access_settings(folder, args.tls, needs_keys=chosen.needs_keys)
+        begun_s = time.monotonic()
+        server = stack.enter_context(running(command, args.tree, folder / "log"))
+        if not until_serving(server, address, ends_s):
+            raise SystemExit(f"the server was not SERVING in time\n{(folder / 'log').read_text()[-2000:]}")
+        print(f"{args.tree.name}: SERVING after {time.monotonic() - begun_s:.1f} s", flush=True)
+        filled = {"folder": name, "gateway": f"http://{gateway}"}
+        if args.set == "clones":
+            print(f"first clone after SERVING: {asyncio.run(first_clone(address)):.1f} ms", flush=True)
+            asyncio.run(keep_voice(address))
+        if args.set == "beside":
+            num = asyncio.run(num_listeners(address, len(chosen.models), args.listeners))
+            filled["listeners"] = str(num)
+            print(f"{num} listeners", flush=True)
+        if chosen.has_gateway:
+            front = ["sonorant.gateway", "--listen", gateway, "--server", address]
+            stack.enter_context(running(front, args.tree, folder / "gateway.log"))
+            time.sleep(GATEWAY_START_S)
+        for row, loads in chosen.rows.items():
+            if args.only in row:
+                measure(row, address, [[word.format(**filled) for word in load] for load in loads], args.port, ends_s)
+
+
+def measure(name: str, address: str, loads: list[list[str]], port: int, ends_s: float) -> None:
     left_s = ends_s - time.monotonic()
     if left_s < ROW_S:
         print(f"{name}: left out, the time is over", flush=True)
         return
-    bench = [sys.executable, "-m", "sonorant.bench", "--server", f"127.0.0.1:{port}", "--frames", str(FRAMES)]
+    bench = [sys.executable, "-m", "sonorant.bench", "--frames", str(FRAMES)]
     bench += ["--seconds", str(SECONDS), "--warm-up-s", str(WARM_UP_S), "--timeout-s", "10"]
     before = budget_sums(port + 1)
     runs = [
         subprocess.Popen(
-            [*bench, *load], env=environment(HERE), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            [*bench, *([] if "--openai" in load else ["--server", address]), *load],
+            env=environment(HERE),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for load in loads
     ]
