@@ -15,7 +15,8 @@ import yaml
 from sonorant.gateway.settings import parse_args as parse_gateway_args
 from sonorant.hosting.children import STOP_TIMEOUT_S
 from sonorant.service.config import parse_args
-from sonorant.service.rpc.readiness import LIVENESS, READINESS
+from sonorant.service.rpc.health import LIVENESS
+from sonorant.service.rpc.readiness import READINESS
 from sonorant.service.settings import ServiceConfig
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -13,7 +13,8 @@ from sonorant.service.access.api_keys import ApiKeys
 from sonorant.service.config import parse_args
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.operations.restart_metrics import RestartCollector
-from sonorant.service.rpc.readiness import LIVENESS, READINESS
+from sonorant.service.rpc.health import LIVENESS
+from sonorant.service.rpc.readiness import READINESS
 from sonorant.service.settings import SETTINGS
 from sonorant.service.utterance.phrases import Phrases
 from tests.service.fake_engine import FakeEngine

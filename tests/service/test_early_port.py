@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sonorant.client import AudioChunk, ConnectionLost, Resumed, Retry, SpeechClient, TimedOut, synthesis_config
 from sonorant.hosting.addresses import reserved_port
 from sonorant.service.early_port import EarlyPort
-from sonorant.service.rpc.readiness import LIVENESS
+from sonorant.service.rpc.health import LIVENESS
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken

@@ -9,6 +9,7 @@ from functools import partial
 from sonorant.engine import EnginePool
 from sonorant.hosting.tls import expires_s
 from sonorant.service.access.api_keys import HOSTS, ApiKeys
+from sonorant.service.access.receipt_key import read_key
 from sonorant.service.admission.fleet import FleetLimits
 from sonorant.service.admission.fleet_table import FleetTable
 from sonorant.service.admission.ledger import Ledger
@@ -25,7 +26,6 @@ from sonorant.service.operations.tracing import Tracer
 from sonorant.service.session.parts import Parts
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.utterance.phrases import Phrases
-from sonorant.service.utterance.receipts import read_key
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.service.voices.opening import opener
 from sonorant.service.voices.presets import Presets

@@ -18,11 +18,11 @@ from sonorant.engine.tools.doctor import Examined, Finding, Verdict
 from sonorant.hosting.addresses import CannotListen, listening_socket
 from sonorant.hosting.tls import TlsError
 from sonorant.service.access.api_keys import ApiKeys, ApiKeysError
+from sonorant.service.access.receipt_key import ReceiptKeyError, read_key
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.database import without_password
 from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.settings import ServiceConfig
-from sonorant.service.utterance.receipts import ReceiptKeyError, read_key
 from sonorant.service.voices.opening import NoVoicesHere, check_writable, open_to_read
 
 ENGINE_TIMEOUT_S = 120.0

@@ -15,7 +15,7 @@ from grpc_status import rpc_status
 
 from sonorant.service.errors import ServerStarting
 from sonorant.service.listening.ports import OPTIONS, open_port
-from sonorant.service.rpc.readiness import LIVENESS
+from sonorant.service.rpc.health import LIVENESS
 from sonorant.service.status import to_status
 
 MAX_CALLS = 1000

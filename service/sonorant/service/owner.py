@@ -21,6 +21,7 @@ from sonorant.hosting.addresses import CannotListen, listening_socket, reserved_
 from sonorant.hosting.children import Children, ProcessEnded, processes_of_cores, start_module
 from sonorant.hosting.process import ORPHAN_GRACE_S, Signals, announce
 from sonorant.hosting.tls import TlsError
+from sonorant.service.access.receipt_key import ReceiptKeyError, read_key
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.early_port import EarlyPort
@@ -31,7 +32,6 @@ from sonorant.service.operations.restart_metrics import RestartCollector
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
 from sonorant.service.process import run_service
 from sonorant.service.settings import ServiceConfig
-from sonorant.service.utterance.receipts import ReceiptKeyError, read_key
 
 log = logging.getLogger(__name__)
 

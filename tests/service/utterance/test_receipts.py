@@ -10,15 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.client.speaking.journal import Journal
+from sonorant.service.access.receipt_key import ReceiptKeyError, read_key
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.utterance.receipts import (
     LIFETIME_S,
     FreeText,
     Heard,
     Place,
-    ReceiptKeyError,
     Receipts,
-    read_key,
 )
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine

@@ -14,6 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from sonorant.service.calls.context import on_call_end
 from sonorant.service.errors import LimitReached, ServiceUnknown
 
+LIVENESS = "liveness"  # health name that is SERVING as long as the process works, also while it drains
 # Watching needs no key, so the number of watchers is bounded.
 MAX_WATCHERS = 1000
 MAX_WATCHERS_PER_HOST = 100

@@ -4,10 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from sonorant.engine import EnginePool, EngineState
-from sonorant.service.rpc.health import HealthServicer
+from sonorant.service.rpc.health import LIVENESS, HealthServicer
 from sonorant.service.rpc.services import SERVICES
 
-LIVENESS = "liveness"  # health name that is SERVING as long as the process works, also while it drains
 MODEL = "model/"  # prefix of a checkpoint's name: whether one of its worker pairs serves
 READINESS = "readiness"  # like "" and the names of the services: whether to send calls here
 

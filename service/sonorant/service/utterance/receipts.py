@@ -9,12 +9,10 @@ Pure, but for the clock.
 
 import hashlib
 import hmac
-import secrets
 import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 from sonorant.engine import Int16Array
@@ -23,31 +21,8 @@ from sonorant.service.audio.writer import AudioSpec
 from sonorant.tts.v1 import audio_pb2, speak_pb2
 
 LIFETIME_S = 3600  # after this a resumed utterance is charged like a new one
-MIN_KEY_BYTES = 32
-MAX_KEY_BYTES = 4096
 # Issued at (Unix time), ms of audio, then the fields of `Place`, then the code that vouches for all of it
 _SEAL = struct.Struct(">II5I16s")
-
-
-class ReceiptKeyError(Exception):
-    """The file with the key cannot be used; the message says why."""
-
-
-def read_key(path: Path | None) -> bytes:
-    """Return the key in the file; without a file a new one, which no other server has. Raises ReceiptKeyError."""
-    if path is None:
-        return secrets.token_bytes(MIN_KEY_BYTES)
-    try:
-        with path.open("rb") as file:
-            key = file.read(MAX_KEY_BYTES).strip()
-    except OSError as error:
-        raise ReceiptKeyError(f"cannot read the key of receipts in {path}: {error.strerror}") from error
-    if len(key) < MIN_KEY_BYTES:
-        raise ReceiptKeyError(
-            f"{path} has {len(key)} bytes; a key of receipts has at least {MIN_KEY_BYTES}: "
-            f"head -c 32 /dev/urandom | base64 > {path}"
-        )
-    return key
 
 
 class Place(NamedTuple):
