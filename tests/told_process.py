@@ -7,28 +7,30 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Self
 
+from tests.warm_start import Started
+
 STOP_TIMEOUT_S = 90.0
 
 
-class ToldProcess:
-    """Leaving the context stops it. Its stderr goes to a file."""
+def run(
+    log: Path, command: Sequence[str | Path], environment: Mapping[str, str] | None = None, before: str = ""
+) -> "subprocess.Popen[str]":
+    """Start a process whose stderr goes to a file, with the variables of this process, if there are no others.
+    `before`: what a shell does first, such as `ulimit -n 256`."""
+    if before:
+        command = ["sh", "-c", f'{before} && exec "$@"', "sh", *command]
+    with log.open("wb") as stderr:
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+        )
 
-    def __init__(
-        self,
-        log: Path,
-        command: Sequence[str | Path],
-        environment: Mapping[str, str] | None = None,
-        before: str = "",
-    ) -> None:
-        """With the variables of this process, if there are no others. `before`: what a shell does first, such as
-        `ulimit -n 256`."""
+
+class ToldProcess:
+    """Leaving the context stops it. Its log is its stderr."""
+
+    def __init__(self, log: Path, process: "subprocess.Popen[str] | Started") -> None:
         self._log = log
-        if before:
-            command = ["sh", "-c", f'{before} && exec "$@"', "sh", *command]
-        with log.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                command, env=environment, stdout=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
-            )
+        self.process = process
         try:
             self._wait_until_ready()
         except BaseException:

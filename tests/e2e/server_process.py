@@ -15,7 +15,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from sonorant.client.local_server import SERVICE
-from tests.told_process import ToldProcess
+from tests.told_process import ToldProcess, run
+from tests.warm_start import start
 
 ALONE_WITHIN_S = 90.0
 LISTEN = ("--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0")
@@ -44,8 +45,13 @@ class ServerProcess(ToldProcess):
         environment: Mapping[str, str] | None = None,
         before: str = "",
     ) -> None:
-        """Of `python`, with its variables if they are not this process's. `before`: see ToldProcess."""
-        super().__init__(log, [python, "-c", SERVICE, *LISTEN, *arguments], environment, before)
+        """Of `python`, with its variables if they are not this process's. `before`: see `run`. One that needs none of
+        them starts with a fork server that is there already."""
+        if python == sys.executable and environment is None and not before:
+            process = start(log, sys.executable, SERVICE, (*LISTEN, *arguments))
+        else:
+            process = run(log, [python, "-c", SERVICE, *LISTEN, *arguments], environment, before)
+        super().__init__(log, process)
 
     def _wait_until_ready(self) -> None:
         listening: Any = self.wait_for("listening")

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from tests.told_process import ToldProcess
+from tests.told_process import ToldProcess, run
 
 
 class GatewayProcess(ToldProcess):
@@ -14,7 +14,7 @@ class GatewayProcess(ToldProcess):
         # One process, whatever the machine; arguments may say otherwise.
         own = ["--listen", "127.0.0.1:0", "--processes", "1"]
         command = [sys.executable, "-m", "sonorant.gateway", *own, *arguments]
-        super().__init__(log, command, before=before)
+        super().__init__(log, run(log, command, before=before))
 
     def _wait_until_ready(self) -> None:
         listening = self.wait_for("listening")
