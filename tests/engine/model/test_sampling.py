@@ -5,12 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from transformers.generation.logits_process import (
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from sonorant.engine.model.sampling import (
     Sampling,
@@ -45,12 +39,14 @@ def random_parameters() -> Sampling:
 
 def official_scores(scores: torch.Tensor, p: Sampling, row: int) -> torch.Tensor:
     """Temperature, top-k, top-p as GenerationMixin chains them."""
+    from transformers.generation import logits_process as official
+
     ids = torch.zeros(1, 0, dtype=torch.int64)
-    scores = TemperatureLogitsWarper(float(p.temperature[row]))(ids, scores)
+    scores = official.TemperatureLogitsWarper(float(p.temperature[row]))(ids, scores)
     if p.top_k[row] > 0:
-        scores = TopKLogitsWarper(int(p.top_k[row]))(ids, scores)
+        scores = official.TopKLogitsWarper(int(p.top_k[row]))(ids, scores)
     if p.top_p[row] < 1:
-        scores = TopPLogitsWarper(float(p.top_p[row]))(ids, scores)
+        scores = official.TopPLogitsWarper(float(p.top_p[row]))(ids, scores)
     return scores
 
 
@@ -68,6 +64,8 @@ def test_the_same_ids_are_left_with_the_same_scores(logits: torch.Tensor) -> Non
 
 
 def test_repetition_penalty(logits: torch.Tensor) -> None:
+    from transformers.generation.logits_process import RepetitionPenaltyLogitsProcessor
+
     rng = np.random.default_rng(2)
     penalty = rng.uniform(0.5, 2.0, NUM_ROWS)
     history = torch.from_numpy(rng.integers(0, NUM_IDS, (NUM_ROWS, 30)))

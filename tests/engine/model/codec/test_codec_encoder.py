@@ -5,13 +5,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import MimiConfig
-from transformers.models.mimi.modeling_mimi import (
-    MimiConv1d,
-    MimiEncoder,
-    MimiSplitResidualVectorQuantizer,
-    MimiTransformerModel,
-)
 
 from sonorant.engine.checkpoint.config import CodecConfig, load_checkpoint
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
@@ -38,13 +31,15 @@ SMALL = {
 
 class Reference(torch.nn.Module):
     def __init__(self, said: dict[str, Any], num_codebooks: int) -> None:
+        from transformers.models.mimi import modeling_mimi as of  # seconds, which no other test process spends
+
         super().__init__()
-        mimi = MimiConfig(**{**said, "sliding_window": NO_WINDOW}, attn_implementation="sdpa")
-        self.encoder = MimiEncoder(mimi)
-        self.encoder_transformer = MimiTransformerModel(mimi)
+        mimi = of.MimiConfig(**{**said, "sliding_window": NO_WINDOW}, attn_implementation="sdpa")
+        self.encoder = of.MimiEncoder(mimi)
+        self.encoder_transformer = of.MimiTransformerModel(mimi)
         hidden, stride = mimi.hidden_size, int(mimi.encodec_frame_rate / mimi.frame_rate)
-        self.downsample = MimiConv1d(mimi, hidden, hidden, 2 * stride, stride, bias=False, pad_mode="replicate")
-        self.quantizer = MimiSplitResidualVectorQuantizer(mimi)
+        self.downsample = of.MimiConv1d(mimi, hidden, hidden, 2 * stride, stride, bias=False, pad_mode="replicate")
+        self.quantizer = of.MimiSplitResidualVectorQuantizer(mimi)
         self.num_codebooks = num_codebooks
 
     def embed(self, samples: torch.Tensor) -> torch.Tensor:
@@ -99,6 +94,8 @@ def test_what_the_config_does_not_say() -> None:
         found = CodecEncoder(config).state_dict()
     expected = Reference({}, 4).state_dict()
     assert {name: tensor.shape for name, tensor in found.items()} == {n: t.shape for n, t in expected.items()}
+    from transformers import MimiConfig
+
     defaults = MimiConfig()
     for key, value in CODEC_ENCODER_DEFAULTS.items():
         if key != "rope_theta":  # its place in MimiConfig changed between versions
