@@ -39,6 +39,11 @@ async def words(text: str, pause_s: float = 0.0) -> AsyncIterator[str]:
         await asyncio.sleep(0.01)
 
 
+async def broken_off() -> AsyncIterator[str]:
+    yield "Let me "
+    raise ConnectionError("the model is gone")
+
+
 @pytest.mark.slow
 async def test_the_agent_speaks_pauses_and_is_interrupted() -> None:
     agent: dict[str, Any] = {}
@@ -53,5 +58,8 @@ async def test_the_agent_speaks_pauses_and_is_interrupted() -> None:
             await asyncio.sleep(0.02)
         interrupted.set()
         await speaking
+        with pytest.raises(ConnectionError, match="the model is gone"):
+            await agent["reply"](client, player, history, "agent", broken_off(), asyncio.Event())
+        assert history[2]["content"] == "Let me "
     heard, whole = history[1]["content"].split(), ("Let me look. " + TEXT).split()
     assert 0 < len(heard) < len(whole) and heard == whole[: len(heard)]

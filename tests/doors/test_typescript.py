@@ -19,28 +19,31 @@ MAX_LINES = 45
 LONG = "Let me look. It closes at six, and on Sundays it is closed all day long, as ever."
 DRIVER = """
 import { SpeechClient } from "sonorant";
-import { Agent, type Player } from "./agent.js";
+import { reply, type History, type Player } from "./agent.js";
 
 const [target] = process.argv.slice(2);
 let playedFrom = Date.now();
 let bytes = 0;
 let interruptAt = Infinity;
+let interrupt = () => {};
+let interruptsWhenAllCame = false;
 const player: Player = {
   play(pcm) {
     if (bytes === 0) playedFrom = Date.now();
     bytes += pcm.length;
     console.log(JSON.stringify({ bytes }));
-    if (bytes > interruptAt) {
-      interruptAt = Infinity;
-      setImmediate(() => agent.interrupt());
-    }
+    if (bytes > interruptAt) interrupt();
   },
   drop() {
     const played = Math.min(Date.now() - playedFrom, bytes / 48);
     bytes = 0;
-    return Math.round(played);
+    return interruptsWhenAllCame ? 900 : Math.round(played);
   },
   async heard() {
+    if (interruptsWhenAllCame) {
+      interrupt();
+      await new Promise(() => {}); // a player that still plays
+    }
     bytes = 0;
   },
 };
@@ -52,6 +55,7 @@ async function* words(text: string): AsyncGenerator<string> {
     yield word + " ";
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
+  if (text === "Oh.") throw new Error("the model failed");
 }
 
 const client = new SpeechClient(target);
@@ -66,12 +70,26 @@ const listed = (await client.dictionaries()).map((each) => each.dictionaryId);
 await client.deleteDictionary("names");
 const refused = await client.synthesize("The SQL.", named).then(() => "", (error) => error.message);
 const dictionary = { version, phrases, same: respelled.audio.length === written.audio.length, listed, refused };
-const agent: Agent = new Agent(client, player);
-await agent.reply("agent", words("It opens at nine."));
+const history: History = [];
+const speak = (who: string, text: string, by = client) =>
+  reply(by, player, history, who, words(text), new Promise((resolve) => (interrupt = resolve)));
+const why = (error: Error) => error.message;
+await speak("agent", "It opens at nine.");
 interruptAt = 60_000;
-await agent.reply("guide", words("It closes at six, and on Sundays it is closed all day long, as ever."));
-await agent.reply("agent", words("Goodbye."));
-console.log(JSON.stringify({ history: agent.history, clip: clip.audio.length, dictionary }));
+await speak("guide", "It closes at six, and on Sundays it is closed all day long, as ever.");
+interruptAt = Infinity;
+await speak("agent", "Goodbye.");
+const failed = await speak("agent", "Oh.").then(() => "", why);
+interruptsWhenAllCame = true;
+await speak("agent", "Nobody hears this to its end.");
+const nobody = await speak("agent", "Hello.", new SpeechClient("127.0.0.1:1")).then(() => "", why);
+const patient = new SpeechClient("127.0.0.1:1", { whenDown: true });
+const soon = new Promise<string>((resolve) => setTimeout(() => resolve("still looks for a server"), 300));
+const lasting = [patient.synthesize("Hello."), speak("agent", "Hello.", patient)].map((it) => it.then(() => "", why));
+const waits = await Promise.race([soon, ...lasting]);
+const wrong = { voice: { voiceId: "wrenn" } };
+const misspelt = await client.synthesize("Hello.", wrong).then(() => "", (error) => error.reason);
+console.log(JSON.stringify({ history, clip: clip.audio.length, dictionary, failed, nobody, waits, misspelt }));
 process.exit(0);
 """
 
@@ -126,11 +144,15 @@ async def test_the_agent_speaks_is_interrupted_and_survives_a_cut_connection(pro
                 if num_cuts < 2 and told.get("bytes", 0) > 10_000 * (num_cuts + 1):
                     num_cuts += proxy.cut()
         assert await process.wait() == 0
-    first, second, third = (message["content"].split() for message in told["history"])
+    first, second, third, fourth, fifth = (message["content"].split() for message in told["history"])
     dictionary = told["dictionary"]
     assert "no dictionary 'names'" in dictionary.pop("refused")
     assert dictionary == {"version": 2, "phrases": {"Nguyen": "win"}, "same": True, "listed": ["names"]}
     assert num_cuts == 2 and told["clip"] > 10_000
     assert " ".join(first) == "Let me look. It opens at nine."
     assert " ".join(third) == "Let me look. Goodbye."
+    assert " ".join(fourth) == "Let me look. Oh." and told["failed"] == "the model failed"
+    assert " ".join(fifth) in ("Let me", "Let me look.")  # what was heard, although all of it had come
+    assert "127.0.0.1:1" in told["nobody"] and "start one with: sonorant-server" in told["nobody"]
+    assert told["waits"] == "still looks for a server" and told["misspelt"] == "VOICE_NOT_FOUND"
     assert second and len(second) < 17 and f"{LONG} ".startswith(" ".join(second) + " ")

@@ -68,6 +68,16 @@ def test_a_job_that_was_killed_goes_on_and_makes_no_file_twice(
     assert say(server, *job) == (0, "3 of 3 files are finished already\n")
 
 
+def test_an_impatient_ctrl_c_leaves_no_traceback(server: ServerProcess, lines: Path, tmp_path: Path) -> None:
+    with begin(server, "--file", lines, "--out-dir", tmp_path / "out", "--at-once", 1) as process:
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        assert "Traceback" not in process.stderr.read()
+    assert process.returncode == 130
+
+
 def test_no_file_is_replaced_without_being_told(server: ServerProcess, lines: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -24,6 +24,7 @@ from sonorant.client.client import DEFAULT_TARGET, SpeechClient
 from sonorant.client.configs import synthesis_config
 from sonorant.client.errors import SpeechError, error_text, from_status
 from sonorant.client.events import Event
+from sonorant.client.interrupts import run_until_signal
 from sonorant.client.listening import audio_out
 from sonorant.client.listening.listener import Listener
 from sonorant.client.listening.playback import PlaybackMeter
@@ -193,13 +194,11 @@ def _note(line: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    """Entry point. Exit status: 1 for an error, 2 for wrong usage, 130 after Ctrl-C or SIGTERM."""
     args = parser().parse_args(arguments)
     try:
-        status = asyncio.run(run(args))
+        status = run_until_signal(run(args))
     except (SpeechError, OSError, ValueError) as error:
         _note(f"asr: {error_text(error)}")
         status = 1
-    except KeyboardInterrupt:
-        status = 130
     sys.exit(status)

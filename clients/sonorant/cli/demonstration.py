@@ -8,7 +8,8 @@ import time
 
 from sonorant.cli import main as cli
 from sonorant.client.errors import SpeechError
-from sonorant.client.local_server import ServerFailed, local_server, run_until_signal
+from sonorant.client.interrupts import run_until_signal
+from sonorant.client.local_server import ServerFailed, local_server
 
 TEXT = "Good morning. These words are sent one by one, and each of them is spoken while the next is still on its way."
 PAUSE_MS = 60

@@ -1,7 +1,6 @@
 """The `sonorant` command: one function per subcommand, errors as one line on stderr."""
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ from sonorant.cli import decode, dictionaries, explain, plan, say, voices
 from sonorant.client import __version__
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
 from sonorant.client.errors import SpeechError, error_text
+from sonorant.client.interrupts import run_until_signal
 from sonorant.client.local_server import ServerFailed, run_server_command
 
 EXAMPLES = """\
@@ -140,7 +140,7 @@ async def health(args: argparse.Namespace) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point. Exit status: 1 for an error, 2 for wrong usage, 130 after Ctrl-C."""
+    """Entry point. Exit status: 1 for an error, 2 for wrong usage, 130 after Ctrl-C or SIGTERM."""
     commands = parser()
     args, rest = commands.parse_known_args(arguments)
     if args.run is doctor:
@@ -148,7 +148,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     elif rest:
         commands.error(f"unrecognized arguments: {' '.join(rest)}")
     try:
-        status = asyncio.run(args.run(args))
+        status = run_until_signal(args.run(args))
     except SpeechError as error:
         fields = [f"{field}: {text}" for field, text in error.fields.items()]
         hint = "; put it into SONORANT_CLIENT_API_KEY" if error.code is StatusCode.UNAUTHENTICATED else ""
@@ -158,8 +158,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = 1
     except (OSError, ValueError, ServerFailed) as error:
         status = _print_error(error_text(error))
-    except KeyboardInterrupt:
-        status = 130
     sys.exit(status)
 
 

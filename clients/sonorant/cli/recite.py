@@ -19,9 +19,10 @@ from sonorant.cli.say import words
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import synthesis_config
 from sonorant.client.errors import SpeechError
+from sonorant.client.interrupts import run_until_signal
 from sonorant.client.listening.listener import Listener
 from sonorant.client.listening.playback import PlaybackMeter
-from sonorant.client.local_server import ServerFailed, local_server, run_until_signal
+from sonorant.client.local_server import ServerFailed, local_server
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig
 
 

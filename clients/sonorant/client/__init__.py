@@ -2,7 +2,7 @@
 
 from sonorant.client.access import Access
 from sonorant.client.client import SpeechClient
-from sonorant.client.clip import Clip, Reason, reason_of
+from sonorant.client.clip import Clip, Reason, Saved, reason_of
 from sonorant.client.configs import scheduling, synthesis_config, text_policy, utterance_config
 from sonorant.client.errors import (
     AccessDenied,
@@ -53,6 +53,7 @@ __all__ = [
     "Resumed",
     "Retry",
     "Revised",
+    "Saved",
     "ServerBusy",
     "ServerUnavailable",
     "Session",

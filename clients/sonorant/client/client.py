@@ -14,6 +14,7 @@ loop, as grpc.aio does not support several. Cancelling a task in the middle of a
 
 import asyncio
 import copy
+import math
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
@@ -25,7 +26,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from sonorant.client import clips
 from sonorant.client.access import Access
-from sonorant.client.clip import Clip
+from sonorant.client.clip import Clip, Saved
 from sonorant.client.configs import audio_format, utterance_config
 from sonorant.client.dictionary_methods import DictionaryMethods
 from sonorant.client.errors import ServerUnavailable, from_rpc_error, from_status, is_starting
@@ -190,7 +191,7 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
         config: SynthesisConfig | None = None,
         *,
         scheduling: Scheduling | None = None,
-    ) -> UtteranceDone:
+    ) -> Saved:
         """Write the audio of a text of any length to a file while it is generated. Its name says the encoding: .wav,
         .ogg, .opus, .pcm, .ulaw, .alaw, .codes, and with PyAV also .mp3 and .flac. Raises the utterance's error if it
         fails."""
@@ -198,7 +199,8 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
         wanted = SynthesisConfig()
         wanted.CopyFrom(config or SynthesisConfig())
         wanted.audio.encoding = encoding_for(path)
-        done = UtteranceDone()
+        done, loop = UtteranceDone(), asyncio.get_running_loop()
+        begin_s, first_audio_s = loop.time(), math.nan
         async with AsyncExitStack() as stack, aclosing(self.stream(text, wanted, scheduling=scheduling)) as payloads:
             write: audio_out.Write | None = None
             async for payload in payloads:
@@ -207,12 +209,14 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
                         opened = audio_out.audio_file(path, payload.audio.sample_rate_hz)
                         write = await stack.enter_async_context(opened)
                     case AudioChunk() if write is not None:
+                        if math.isnan(first_audio_s):
+                            first_audio_s = loop.time() - begin_s
                         write(payload.data)
                     case UtteranceDone():
                         done = payload
         if done.reason == FINISH_REASON_FAILED:
             raise from_status(done.error)
-        return done
+        return Saved(path, done, first_audio_s)
 
     async def synthesize(
         self, text: str, config: SynthesisConfig | None = None, *, scheduling: Scheduling | None = None

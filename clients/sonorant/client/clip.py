@@ -34,6 +34,22 @@ def reason_of(done: UtteranceDone) -> Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Saved:
+    """A file that was written while its audio came; other fields are those of UtteranceDone, such as `stats`."""
+
+    path: Path
+    done: UtteranceDone
+    first_audio_s: float  # from the call to its first audio, at this end of the network; nan without audio
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.done, name)
+
+    @property
+    def reason(self) -> Reason:
+        return reason_of(self.done)
+
+
+@dataclass(frozen=True, slots=True)
 class Clip:
     """Audio with its format, the marks of its words, and statistics; fields are those of SynthesizeResponse."""
 

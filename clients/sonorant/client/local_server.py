@@ -3,10 +3,9 @@
 import asyncio
 import importlib.util
 import json
-import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import IO
 
@@ -94,18 +93,3 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
-
-
-def run_until_signal(main: Coroutine[None, None, int]) -> int:
-    """asyncio.run() for programs that own a server: after SIGTERM, too, their `finally` blocks run."""
-
-    async def cancelled_by_sigterm() -> int:
-        task = asyncio.current_task()
-        assert task is not None
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        return await main
-
-    try:
-        return asyncio.run(cancelled_by_sigterm())
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        return 130

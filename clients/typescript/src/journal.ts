@@ -7,6 +7,13 @@ const MS_PER_CHAR = 61; // of English speech, to guess what was heard of a text 
 const FAILED = "FINISH_REASON_FAILED";
 const UNAVAILABLE = 14;
 
+type WordEnd = Pick<Mark, "endMs" | "textEnd">;
+
+/** The end of the last word that was over after `playedMs` of audio, in code points of the utterance's text. */
+export function heardChars(marks: readonly WordEnd[], playedMs: number): number {
+  return Math.max(0, ...marks.filter(({ endMs }) => endMs <= playedMs).map(({ textEnd }) => textEnd));
+}
+
 interface Segment { codes: Buffer; complete: boolean; draw: number; unsentSamples: number }
 
 class Kept {
@@ -22,7 +29,7 @@ class Kept {
   segments = new Map<number, Segment>();
   committedChars: number[] = [];
   numFlushesDone = 0;
-  wordEnds: [number, number][] = []; // of the marks received: time in ms, text offset
+  wordEnds: WordEnd[] = []; // of the marks received
   flushesToSkip = 0;
   startedAgain = false;
   constructor(readonly config: SpeakConfig) {}
@@ -46,9 +53,9 @@ class Kept {
   }
 
   takeMarks(marks: Mark[]): Mark[] {
-    const marked = this.wordEnds.at(-1)?.[1] ?? 0;
+    const marked = this.wordEnds.at(-1)?.textEnd ?? 0;
     const fresh = marks.filter((mark) => mark.textEnd > marked);
-    this.wordEnds.push(...fresh.map((mark): [number, number] => [mark.endMs, mark.textEnd]));
+    this.wordEnds.push(...fresh.map(({ endMs, textEnd }) => ({ endMs, textEnd })));
     return fresh;
   }
 
@@ -60,7 +67,7 @@ class Kept {
     if (text) kept.push({ utteranceId: this.requests[place]?.utteranceId, text });
     this.requests.splice(0, place + 1, ...kept);
     this.committedChars = this.committedChars.filter((chars) => chars <= fromChar);
-    this.wordEnds = this.wordEnds.filter(([, end]) => end <= fromChar);
+    this.wordEnds = this.wordEnds.filter(({ textEnd }) => textEnd <= fromChar);
   }
 
   get text(): string {
@@ -81,7 +88,7 @@ class Kept {
       playedMs: this.playedMs,
       receipt: this.receipt,
       heardText: [...this.settledText].slice(0, this.receipt?.chars ?? 0).join(""),
-      marks: this.wordEnds.map(([endMs, textEnd]) => ({ endMs, textEnd })),
+      marks: this.wordEnds,
     };
   }
 
@@ -95,10 +102,10 @@ class Kept {
   /** The end of the last word that was over when the listener heard no more. Behind the last mark, as marks come later than their audio, all characters count alike. */
   get spokenChars(): number {
     const heardMs = Math.min(this.heardMs ?? 0, this.receivedMs);
-    const [lastMs, lastEnd] = this.wordEnds.at(-1) ?? [0, 0];
-    if (heardMs < lastMs) return Math.max(0, ...this.wordEnds.filter(([ms]) => ms <= heardMs).map(([, end]) => end));
+    const last = this.wordEnds.at(-1) ?? { endMs: 0, textEnd: 0 };
+    if (heardMs < last.endMs) return heardChars(this.wordEnds, heardMs);
     const ends = [...this.text.matchAll(/\S+/g)].map((word) => word.index + word[0].length);
-    return Math.max(lastEnd, ...ends.filter((end) => end <= lastEnd + (heardMs - lastMs) / MS_PER_CHAR));
+    return Math.max(last.textEnd, ...ends.filter((end) => end <= last.textEnd + (heardMs - last.endMs) / MS_PER_CHAR));
   }
 }
 

@@ -2,18 +2,19 @@
 
 import * as grpc from "@grpc/grpc-js";
 import type { SpeakConfig, SpeakRequest, SpeakResponse, SynthesisConfig, TextToSpeechServiceClient } from "./contract.js";
-import { isLost, isStarting, SpeechError } from "./errors.js";
+import { isFull, isLost, isStarting, RECONNECT_MS, SpeechError, STARTING_MS, waitMs } from "./errors.js";
 import { Journal } from "./journal.js";
 
-export const RECONNECT_MS = 20_000;
-export const STARTING_MS = 120_000; // and for up to so long while a server answers that it is starting
 const [FIRST_DELAY_MS, LONGEST_DELAY_MS] = [20, 500];
 
 /** What a session says itself: it has lost its server, or continues on another one. */
 export type Event =
   | SpeakResponse
-  | { utteranceId: ""; payload: "connectionLost"; error: Error | undefined }
+  | { utteranceId: ""; payload: "connectionLost"; error: SpeechError | undefined }
   | { utteranceId: ""; payload: "resumed"; gapMs: number };
+
+/** Where a session speaks: `whenDown` says whether its first call waits for a server while nobody answers. */
+export interface Server { stub: TextToSpeechServiceClient; metadata: grpc.Metadata; target: string; whenDown: boolean }
 
 type Call = ReturnType<TextToSpeechServiceClient["Speak"]>;
 
@@ -25,6 +26,7 @@ export class Session implements AsyncIterable<Event> {
   private wake: () => void = () => {};
   private call: Call | undefined;
   private isConnected = false;
+  private hasBegun = false; // a server has taken the session
   private resumable = true;
   private isOver = false;
   private error: Error | undefined;
@@ -32,10 +34,10 @@ export class Session implements AsyncIterable<Event> {
   private lostAt: number | undefined; // since when no server has spoken for the session
   private giveUpAt = 0;
 
-  constructor(private readonly stub: TextToSpeechServiceClient, private readonly metadata: grpc.Metadata, config: SpeakConfig) {
+  constructor(private readonly server: Server, config: SpeakConfig) {
     this.config = { ...config, resumable: true };
     this.journal = new Journal(this.config);
-    this.connect(false);
+    this.connect();
   }
 
   /** Append text to the utterance exactly as it is. `config`: for the utterance that this text opens alone. */
@@ -99,10 +101,11 @@ export class Session implements AsyncIterable<Event> {
   }
 
   private send(request: SpeakRequest, config?: SpeakConfig): void {
+    if (this.error) throw this.error;
     if (this.isOver || this.journal.finished) throw new Error("the session is over: nothing more can be sent");
     const requests = this.journal.enter(request, config);
     if (this.isConnected) for (const each of requests) this.call!.write(each);
-    else if (this.lostAt !== undefined) this.tell(...this.journal.dropCancelled()); // no server could answer a cancel
+    else this.tell(...this.journal.dropCancelled()); // no server knows of the utterance, or can answer a cancel
   }
 
   private tell(...events: Event[]): void {
@@ -110,23 +113,25 @@ export class Session implements AsyncIterable<Event> {
     this.wake();
   }
 
-  private connect(resuming: boolean): void {
-    const metadata = this.metadata.clone();
-    if (resuming) metadata.set("sonorant-resuming", "1");
-    const call = (this.call = this.stub.Speak(metadata));
+  private connect(): void {
+    const metadata = this.server.metadata.clone();
+    if (this.hasBegun) metadata.set("sonorant-resuming", "1");
+    const call = (this.call = this.server.stub.Speak(metadata));
     call.write({ config: this.config });
-    call.on("data", (response: SpeakResponse) => this.call === call && this.take(response, resuming));
+    call.on("data", (response: SpeakResponse) => this.call === call && this.take(response));
     call.on("error", (error: grpc.ServiceError) => this.call === call && this.lose(error));
     call.on("end", () => this.call === call && setImmediate(() => this.call === call && this.ended()));
   }
 
-  private take(response: SpeakResponse, resuming: boolean): void {
+  private take(response: SpeakResponse): void {
     if (response.session) {
       this.resumable = response.session.resumable;
       this.isConnected = true;
       for (const request of this.journal.requestsToResend()) this.call!.write(request);
       if (this.journal.finished) this.call!.end();
-      if (resuming) this.tell({ utteranceId: "", payload: "resumed", gapMs: Date.now() - this.lostAt! });
+      if (this.hasBegun) this.tell({ utteranceId: "", payload: "resumed", gapMs: Date.now() - this.lostAt! });
+      else this.lostAt = undefined;
+      this.hasBegun = true;
       this.toldLost = false;
       return;
     }
@@ -152,15 +157,17 @@ export class Session implements AsyncIterable<Event> {
     if (this.isOver) return;
     if (this.lostAt === undefined) this.giveUpAt = (this.lostAt = Date.now()) + RECONNECT_MS;
     if (error && isStarting(error)) this.giveUpAt = Math.min(Date.now() + RECONNECT_MS, this.lostAt + STARTING_MS);
-    if (error && !(this.resumable && isLost(error))) return this.fail(SpeechError.of(error));
-    if (!this.toldLost) this.tell({ utteranceId: "", payload: "connectionLost", error });
-    this.toldLost = true;
+    if (error && !(this.hasBegun ? this.resumable && (isLost(error) || isFull(error)) : waitMs(error, this.server.whenDown))) return this.fail(error);
+    if (this.hasBegun && !this.toldLost) {
+      this.tell({ utteranceId: "", payload: "connectionLost", error: error && SpeechError.of(error, this.server.target) });
+      this.toldLost = true;
+    }
     this.tell(...this.journal.dropCancelled());
     if (this.endIfNothingIsLeft()) return;
+    if (Date.now() > this.giveUpAt) return this.fail(error);
     const late = Date.now() - this.lostAt;
-    if (Date.now() > this.giveUpAt) return this.fail(error ? SpeechError.of(error) : new Error("no server took the session in time"));
     const delay = Math.min(LONGEST_DELAY_MS, Math.max(FIRST_DELAY_MS, late / 2)) * (0.75 + Math.random() / 2);
-    setTimeout(() => !this.isOver && this.connect(true), delay);
+    setTimeout(() => !this.isOver && this.connect(), delay);
   }
 
   private endIfNothingIsLeft(): boolean {
@@ -170,8 +177,9 @@ export class Session implements AsyncIterable<Event> {
     return true;
   }
 
-  private fail(error: Error): void {
-    this.error = error;
+  private fail(error: grpc.ServiceError | undefined): void {
+    const { target } = this.server;
+    this.error = error ? SpeechError.of(error, target) : new SpeechError(grpc.status.UNAVAILABLE, `no server at ${target} took the session in time after it was lost`);
     this.isOver = true;
     this.wake();
   }

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
+import time
 import wave
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sonorant.client import AudioChunk, InvalidRequest, Reason, UtteranceDone, VoiceNotFound, reason_of
+from sonorant.client import AudioChunk, InvalidRequest, Reason, UtteranceDone, VoiceNotFound
 from sonorant.client.client import SpeechClient as WithAsyncio
 from sonorant.client.dictionary_methods import DictionaryMethods
 from sonorant.client.sync import SpeechClient, synthesis_config
@@ -70,10 +71,12 @@ def test_a_stream_is_read_or_left_and_written_to_a_file(address: str, tmp_path: 
         for payload in client.stream("Hello. " * 20, CONFIG):
             if isinstance(payload, AudioChunk):
                 break
-        done = client.stream_to_file("Hello.", tmp_path / "hello.wav", CONFIG)
+        begin_s = time.monotonic()
+        saved = client.stream_to_file("Hello.", tmp_path / "hello.wav", CONFIG)
+        assert 0 < saved.first_audio_s < time.monotonic() - begin_s
         client.stream_to_file("Hello.", tmp_path / "hello.pcm", CONFIG)
     assert b"".join(p.data for p in payloads if isinstance(p, AudioChunk)) == spoken("Hello.", 7)
-    assert reason_of(done) is Reason.COMPLETED
+    assert saved.reason is Reason.COMPLETED and saved.stats.spoken_chars == 6
     assert (tmp_path / "hello.pcm").read_bytes() == spoken("Hello.", 7)
     assert (tmp_path / "hello.wav").read_bytes()[44:] == spoken("Hello.", 7)
 
