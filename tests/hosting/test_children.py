@@ -14,15 +14,20 @@ from tests.service.harness import eventually
 
 
 class Some(Children):
-    def __init__(self, num: int = 1, **settings: Any) -> None:
+    def __init__(self, num: int = 1, num_killed_at_once: int = 0, **settings: Any) -> None:
         self.drain = asyncio.Event()
+        self._num_to_kill = num_killed_at_once
         super().__init__("child", num, self.drain, grace_s=0.0)
         self._settings = settings
         self.serving: list[int] = []  # process ids
         self.ended: list[int] = []
 
     async def start(self, number: int) -> Process:
-        return await start_module("tests.hosting.child", settings=self._settings, environment=os.environ)
+        process = await start_module("tests.hosting.child", settings=self._settings, environment=os.environ)
+        if self._num_to_kill:
+            self._num_to_kill -= 1
+            process.kill()
+        return process
 
     async def fail(self, number: int) -> Process:
         raise OSError("no more processes")
@@ -54,6 +59,23 @@ async def test_one_that_never_served_ends_all() -> None:
     with pytest.raises(ProcessEnded, match="child 1 ended with status 3, see its log"):
         await some.run()
     assert len(some.ended) == 1
+
+
+async def test_one_that_is_killed_before_it_serves_is_started_again() -> None:
+    some = Some(num_killed_at_once=2)
+    running = asyncio.create_task(some.run())
+    await eventually(lambda: len(some.serving), 1)
+    assert len(some.ended) == 2
+    some.drain.set()
+    assert await running == [-signal.SIGTERM]
+
+
+async def test_one_that_is_killed_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(children, "START_DELAYS_S", (0.0, 0.0))
+    some = Some(num_killed_at_once=9)
+    with pytest.raises(ProcessEnded, match="child 1 ended with status -9"):
+        await some.run()
+    assert len(some.ended) == 3
 
 
 async def test_one_that_keeps_failing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

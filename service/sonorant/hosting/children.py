@@ -98,7 +98,8 @@ class Children:
             self.check()
             num_failures = 1 if time.monotonic() - began_s > HEALTHY_AFTER_S else num_failures + 1
             keeps_failing = num_failures > len(START_DELAYS_S)
-            if number not in self._served or (keeps_failing and not self._serving):
+            refuses = code >= 0 and number not in self._served  # its log says why; one that was killed cannot say
+            if refuses or (keeps_failing and not self._serving):
                 raise ProcessEnded(f"{self._what} {number + 1} ended with status {code}, see its log")
             log.error("%s %d ended with status %d; starting it again", self._what, number + 1, code)
             await self.prepare(number)
