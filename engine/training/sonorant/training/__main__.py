@@ -46,6 +46,12 @@ def main() -> None:
         default=BUILTIN_VOICE_DIR,
         help="checkpoint whose codec is used if the folder has none and none is trained (default: the built-in one)",
     )
+    parser.add_argument(
+        "--weights-from", type=Path, help="checkpoint of the same sizes whose weights training begins with"
+    )
+    parser.add_argument(
+        "--rate", type=float, default=1.0, help="learning rates of encoder and talker as a share of the settings'"
+    )
     parser.add_argument("--toy", action="store_true", help="tiny sizes: all stages in seconds, on a CPU")
     parser.add_argument("--eager", action="store_true", help="no compilation, no CUDA graphs: for debugging")
     parser.add_argument("--seed", type=int, default=1)
@@ -65,6 +71,8 @@ def main() -> None:
             ends_at_s=time.time() + args.minutes * 60,
             teacher_processes=args.processes or own,
             codec_from=args.codec_from,
+            weights_from=args.weights_from,
+            rate=args.rate,
             seed=args.seed,
             eager=args.eager,
         )

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -50,6 +50,8 @@ class Run:
     ends_at_s: float  # time.time() at which everything must be done
     teacher_processes: int
     codec_from: Path | None  # a checkpoint whose codec is used if the folder has none and none is trained
+    weights_from: Path | None  # a checkpoint of the same sizes whose weights training begins with; None: random ones
+    rate: float  # learning rates as a share of the settings'
     seed: int
     eager: bool  # neither compiled nor captured: slower, for debugging
 
@@ -186,6 +188,8 @@ def _codec_training(run: Run, processes: Sequence[SpawnProcess]) -> CodecTrainin
         watch=lambda: _check(processes),
         ends_at_s=run.ends_at_s,
         seed=run.seed,
+        weights_from=run.weights_from,
+        rate=run.rate,
     )
 
 
@@ -195,9 +199,10 @@ def _train_talker(run: Run) -> None:
         run.checkpoint,
         run.text,
         run.codes,
-        run.settings.talker,
+        replace(run.settings.talker, learning_rate=run.rate * run.settings.talker.learning_rate),
         run.device,
         ends_at_s=run.ends_at_s,
+        weights_from=run.weights_from,
         seed=run.seed,
         eager=run.eager,
     )

@@ -14,6 +14,7 @@ from sonorant.training.codec.settings import CodecSettings
 from sonorant.training.codec.stage1 import QuantizedEncoder
 
 CPU = torch.device("cpu")
+USAGE = 6.0  # vectors of a batch for each code, with which the moving averages of trained books begin
 
 
 def load_codec(checkpoint_folder: Path, settings: CodecSettings) -> tuple[CodecEncoder, QuantizedEncoder, Code2Wav]:
@@ -40,6 +41,8 @@ def _load_group(group: BookGroup, file: TensorFile, encoder_name: str, decoder_n
         projection.weight.copy_(_tensor(file, f"{name}.weight"))
     for book, entries in enumerate(group.entries):
         entries.copy_(_tensor(file, f"{place}.layers.{book}.codebook.embed_sum"))  # divided by a usage of one
+    group.usage.fill_(USAGE)
+    group.sums.copy_(USAGE * group.entries)
 
 
 def _tensor(file: TensorFile, name: str) -> torch.Tensor:

@@ -51,6 +51,11 @@ class QuantizedEncoder(nn.Module):
         self.first_phones = nn.Linear(s.vector_dim, PHONES_PER_FRAME * len(PHONES))
         self.head = _Head(s.codebook_dim, s.head_size)
 
+    @property
+    def kept_parts(self) -> tuple[nn.Module, ...]:
+        """What a checkpoint has of this module, beside the books."""
+        return self.encoder, self.encoder_transformer, self.downsample, self.first, self.rest
+
     def embed(self, samples: Tensor) -> Tensor:
         """samples [crops, n] -> [crops, hidden, frames]."""
         x, _ = self.encoder(samples[:, None])
@@ -98,19 +103,21 @@ def initialize_encoder(model: QuantizedEncoder) -> None:
 
 
 def train_stage1(
-    encoder: CodecEncoder,
+    model: QuantizedEncoder,
     pool: SpeechPool,
     settings: CodecSettings,
     poll: Callable[[], object],
     clock: Clock,
     *,
     ends_at_s: float,
+    trained: bool,
 ) -> QuantizedEncoder:
     """Train until `ends_at_s`; continue from the clock's state file if there is one. `poll` is called between steps and
-    may add speech to the pool."""
+    may add speech to the pool. With `trained`, encoder and books have the weights of another run: they stay as they are
+    while the heads, which no checkpoint has, learn to read them."""
     device = pool.device
-    model = QuantizedEncoder(encoder, settings)
-    initialize_encoder(model)
+    if not trained:
+        initialize_encoder(model)
     model.requires_grad_(True).to(device).train()
     targets = SpectralTargets().to(device)
     optimizer = torch.optim.AdamW(
@@ -133,13 +140,17 @@ def train_stage1(
             group["lr"] = settings.stage1_rate * _rate(done, clock.steps)
         num_frames, number = settings.stage1_crops[clock.steps % len(settings.stage1_crops)]
         samples, phones, _ = pool.crops(num_frames, number, at_starts=0.5)
-        if clock.steps == settings.steps_without_books:
+        beginning = clock.steps < settings.steps_without_books
+        if trained:
+            for part in model.kept_parts:
+                part.requires_grad_(not beginning)
+        elif clock.steps == settings.steps_without_books:
             _start_books(model, pool, settings)
-        decay = None if done > BOOKS_FROZEN_FROM else 0.98 if done < 0.6 else 0.99
-        revive = clock.steps % REVIVE_EVERY_STEPS == 0 and done < REVIVE_UNTIL
+        decay = None if done > BOOKS_FROZEN_FROM or beginning else 0.98 if done < 0.6 else 0.99
+        revive = clock.steps % REVIVE_EVERY_STEPS == 0 and done < REVIVE_UNTIL and not trained
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss, parts = _loss(
-                model, targets, samples, phones, decay, revive, quantized=clock.steps >= settings.steps_without_books
+                model, targets, samples, phones, decay, revive, quantized=trained or not beginning
             )
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)

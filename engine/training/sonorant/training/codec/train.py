@@ -4,7 +4,7 @@ Stage `decoder` trains only the decoder of such a codec further; its codes stay 
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -38,6 +38,8 @@ class CodecTraining:
     watch: Callable[[], None]  # called between steps; may raise
     ends_at_s: float  # time.time()
     seed: int
+    weights_from: Path | None  # a checkpoint whose weights training begins with; None: random ones
+    rate: float  # learning rates as a share of the settings'
 
     def clock(self, state_file: str) -> Clock:
         return Clock(self.run_folder / state_file, self.settings.max_steps)
@@ -68,21 +70,26 @@ def train_codec(training: CodecTraining, on_codes: Callable[[], None]) -> None:
     pool = training.first_speech()
     begun_s = time.time()
     config = load_checkpoint(training.checkpoint).codec
-    encoder = CodecEncoder(config)
+    if training.weights_from:
+        encoder, model, code2wav = load_codec(training.weights_from, training.settings)
+    else:
+        encoder, code2wav = CodecEncoder(config), Code2Wav(config.decoder)
+        model = QuantizedEncoder(encoder, training.settings)
+        initialize_decoder(code2wav)
 
     def poll() -> None:
         training.watch()
         pool.poll(training.audio, 1)
 
     stage1_ends_s = begun_s + training.settings.stage1_share * (training.ends_at_s - begun_s)
-    books = train_stage1(encoder, pool, training.settings, poll, training.clock(STAGE_1_FILE), ends_at_s=stage1_ends_s)
+    settings = replace(training.settings, stage1_rate=training.rate * training.settings.stage1_rate)
+    clock, trained = training.clock(STAGE_1_FILE), training.weights_from is not None
+    books = train_stage1(model, pool, settings, poll, clock, ends_at_s=stage1_ends_s, trained=trained)
     _round_books(books.first.entries, books.rest.entries)
-    code2wav = Code2Wav(config.decoder)
-    initialize_decoder(code2wav)
     if not (training.run_folder / STAGE_2_FILE).exists():
         training.export(encoder, books, code2wav, None)
     on_codes()
-    _train_stage2(training, encoder, books, code2wav, pool, training.watch, STAGE_2_FILE, LATENT_LOSS_UNTIL)
+    _train_stage2(training, encoder, books, code2wav, pool, training.watch, STAGE_2_FILE, 0 if trained else LATENT_LOSS_UNTIL)
 
 
 def train_decoder(training: CodecTraining) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from tqdm import tqdm
 
 from sonorant.engine.checkpoint.config import load_checkpoint
@@ -45,14 +46,17 @@ def train_talker(
     device: torch.device,
     *,
     ends_at_s: float,
+    weights_from: Path | None,
     seed: int,
     eager: bool,
 ) -> History:
-    """Train; write the averaged weights to `checkpoint_folder` regularly and at `ends_at_s` (of time.time())."""
+    """Train, from the weights of the checkpoint `weights_from` if there is one; write the averaged weights to `checkpoint_folder` regularly and at `ends_at_s` (of time.time())."""
     checkpoint = load_checkpoint(checkpoint_folder)
     store = RowStore(checkpoint, checkpoint_folder, device, settings.store)
     feed = _Feed(store, codes_folder, frozenset(s.row for s in read_sentences(text_folder) if s.held_out))
     trainer = Trainer(checkpoint, store, settings.trainer, device, seed, eager=eager)
+    if weights_from:
+        trainer.load_talker(load_file(weights_from / "model.safetensors"))
     clock = Clock(checkpoint_folder.parent / RESUME_FILE, settings.max_steps)
     if state := clock.resume():
         trainer.load_state(state)

@@ -144,6 +144,13 @@ class Trainer:
         for group in self._optimizer.param_groups:
             group["lr"] = self._learning_rate
 
+    def load_talker(self, tensors: Mapping[str, Tensor]) -> None:
+        """Load talker and speaker encoder of a checkpoint. Call it before `prepare`."""
+        missing, unknown = self.model.load_state_dict(tensors, strict=False)
+        if unknown or any(name.startswith(("talker.", "speaker_encoder.")) for name in missing):
+            raise ValueError(f"the weights to begin with are of another model: {(unknown or missing)[:3]}")
+        torch._foreach_copy_(self.average, [p.detach() for p in self._parameters])
+
     def averaged_talker(self) -> dict[str, Tensor]:
         """The averaged tensors of talker and speaker encoder, by their names in a checkpoint."""
         names = [name for name, _ in self.model.named_parameters()]
