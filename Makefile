@@ -111,16 +111,18 @@ train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/bu
 	@$(BIN)/python -m sonorant.training --out voice-training $(ARGS)
 
 VOICES ?= linden wren
-judge-voice: setup ## judge voices with speech recognizers (ARGS="--model DIR" VOICES="linden wren"; default: the built-in ones)
+judge-voice: setup ## judge voices and write a page to hear them (ARGS="--model DIR" VOICES="linden wren" WITH="other judged folders")
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@mkdir -p voice-training
-	@for lines in everyday held-out; do \
+	@for lines in everyday special held-out; do \
 	  $(BIN)/python -m sonorant.training.evaluation.sentences $$lines $(VOICES) >voice-training/$$lines.tsv && \
 	  $(BIN)/python -m sonorant.cli.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
 	  $(BIN)/python -m sonorant.training.evaluation.judge voice-training/$$lines || exit 1; done
+	@$(BIN)/python -m sonorant.training.evaluation.page $(WITH) voice-training/everyday --out voice-training/listen.html
 
 judge-clones: setup ## measure how similar clones are to their references (ARGS="--model DIR"; default: the built-in one)
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
+	@$(BIN)/python -m sonorant.training --out voice-training --stages fetch
 	@clones=voice-training/clones; $(BIN)/python -m sonorant.training.evaluation.clones write $$clones && \
 	for way in embedding transcripts; do \
 	  $(BIN)/python -m sonorant.cli.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \

@@ -1,22 +1,27 @@
 """The training-time forms compute what the serving forms do."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import torch
 from safetensors.torch import load_file
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
 from sonorant.engine.model.weights import TensorFile, load_module
+from sonorant.training.clock import Clock
 from sonorant.training.codec.decoder import decode_latents
 from sonorant.training.codec.encode import load_encoder
 from sonorant.training.codec.export import write_codec_weights
+from sonorant.training.codec.pool import SpeechPool
 from sonorant.training.codec.quantizer import BookGroup
 from sonorant.training.codec.reload import load_codec
-from sonorant.training.codec.settings import FULL_CODEC
+from sonorant.training.codec.settings import FULL_CODEC, SMALL_CODEC
 from sonorant.training.codec.spectra import SAMPLE_RATE_HZ, SpectralDistance
+from sonorant.training.codec.stage1 import train_stage1
 
 CPU = torch.device("cpu")
 
@@ -69,6 +74,30 @@ def test_a_codec_comes_back_as_it_was_written(tmp_path: Path) -> None:
     after = load_file(tmp_path / "model.safetensors")
     assert after.keys() == before.keys()
     assert [name for name in before if not torch.equal(before[name], after[name])] == []
+
+
+class Noise:
+    device, num_frames = CPU, 8
+
+    def crops(self, num_frames: int, number: int, at_starts: float) -> tuple[torch.Tensor, ...]:
+        samples = 0.05 * torch.randn(number, num_frames * 1920)
+        return samples, torch.zeros(number, 4 * num_frames, dtype=torch.long), torch.ones(number)
+
+
+def test_a_trained_codec_stays_as_it_is_until_its_heads_read_it(tmp_path: Path) -> None:
+    settings = replace(SMALL_CODEC, steps_without_books=1, stage1_crops=((2, 1),))
+    _, books, _ = load_codec(resolve_model("builtin_base"), settings)
+    before = {name: tensor.clone() for name, tensor in books.state_dict().items()}
+
+    def changed_after(steps: int) -> set[str]:
+        clock = Clock(tmp_path / f"{steps}.pt", steps)
+        pool = cast(SpeechPool, Noise())
+        train_stage1(books, pool, settings, lambda: None, clock, ends_at_s=time.time() + 60, trained=True)
+        after = books.state_dict()
+        return {name.partition(".")[0] for name in before if not torch.equal(before[name], after[name])}
+
+    assert changed_after(1) == {"head", "first_phones"}
+    assert changed_after(2) == {name.partition(".")[0] for name in before}
 
 
 def test_another_pitch_is_far_in_the_low_spectrum_and_near_in_mels() -> None:

@@ -39,7 +39,7 @@ def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
     require_sources()
     from sonorant.training.pipeline import DEFAULT_STAGES, Run, Stage, run_stages
 
-    def run(stages: Sequence[Stage], codec_from: Path | None = None) -> Run:
+    def run(stages: Sequence[Stage], codec_from: Path | None = None, *, goes_on: bool = False) -> Run:
         return Run(
             folder=tmp_path,
             settings=settings,
@@ -48,6 +48,8 @@ def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
             ends_at_s=time.time() + 150,
             teacher_processes=1,
             codec_from=codec_from,
+            weights_from=codec_from if goes_on else None,
+            rate=1.0,
             seed=1,
             eager=False,
         )
@@ -75,7 +77,16 @@ def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
         return
     shutil.copytree(model, tmp_path / "other")
     run_stages(run(("decoder",), codec_from=tmp_path / "other"))
+    old_talker = load_file(tmp_path / "other" / "model.safetensors")
     old, new = (load_file(folder / "speech_tokenizer" / "model.safetensors") for folder in (tmp_path / "other", model))
     changed = {name for name in old if not torch.equal(old[name], new[name])}
     assert changed and all(name.startswith("decoder.") and "codebook" not in name for name in changed)
     assert all(new[name].isfinite().all() for name in changed)
+
+    for state in tmp_path.glob("*.pt"):
+        state.unlink()  # a new run, which goes on from the weights alone
+    shutil.rmtree(model)
+    run_stages(run(("codec", "codes", "talker"), codec_from=tmp_path / "other", goes_on=True))
+    again = load_file(model / "model.safetensors")
+    moved = max(float((tensor - old_talker[name]).abs().max()) for name, tensor in again.items())
+    assert 0 < moved < 0.1  # thirty steps from where the other ended; random weights would be elsewhere

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint
@@ -40,3 +41,9 @@ def test_preparing_changes_nothing(checkpoint: Checkpoint) -> None:
     resumed.prepare()
     for a, b in zip(first._tensors(), resumed._tensors(), strict=True):
         assert torch.equal(a, b)
+    begun = StepsInsteadOfGraphs(checkpoint, store, settings, torch.device("cpu"), seed=3, eager=True)
+    begun.load_talker(first.averaged_talker())
+    for name, tensor in begun.averaged_talker().items():
+        assert torch.equal(tensor, first.averaged_talker()[name])
+    with pytest.raises(ValueError, match="of another model"):
+        begun.load_talker({"talker.other": torch.zeros(1)})

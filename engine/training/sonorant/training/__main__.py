@@ -70,7 +70,7 @@ def main() -> None:
             device=torch.device(args.device),
             ends_at_s=time.time() + args.minutes * 60,
             teacher_processes=args.processes or own,
-            codec_from=args.codec_from,
+            codec_from=args.weights_from or args.codec_from,
             weights_from=args.weights_from,
             rate=args.rate,
             seed=args.seed,

@@ -149,9 +149,7 @@ def train_stage1(
         decay = None if done > BOOKS_FROZEN_FROM or beginning else 0.98 if done < 0.6 else 0.99
         revive = clock.steps % REVIVE_EVERY_STEPS == 0 and done < REVIVE_UNTIL and not trained
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            loss, parts = _loss(
-                model, targets, samples, phones, decay, revive, quantized=trained or not beginning
-            )
+            loss, parts = _loss(model, targets, samples, phones, decay, revive, quantized=trained or not beginning)
         optimizer.zero_grad(set_to_none=True)
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)

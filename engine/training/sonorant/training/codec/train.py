@@ -89,7 +89,8 @@ def train_codec(training: CodecTraining, on_codes: Callable[[], None]) -> None:
     if not (training.run_folder / STAGE_2_FILE).exists():
         training.export(encoder, books, code2wav, None)
     on_codes()
-    _train_stage2(training, encoder, books, code2wav, pool, training.watch, STAGE_2_FILE, 0 if trained else LATENT_LOSS_UNTIL)
+    latent_loss_until = 0 if trained else LATENT_LOSS_UNTIL
+    _train_stage2(training, encoder, books, code2wav, pool, training.watch, STAGE_2_FILE, latent_loss_until)
 
 
 def train_decoder(training: CodecTraining) -> None:

@@ -1,8 +1,9 @@
 """Measures how similar clones are to their references.
 
-`python -m sonorant.training.evaluation.clones write FOLDER` makes recordings of speakers that no training has
-seen, and lines for them; `python -m sonorant.cli.recite FOLDER/lines.tsv --references FOLDER --out RECITED` speaks the
-lines; `python -m sonorant.training.evaluation.clones judge FOLDER RECITED` compares.
+`python -m sonorant.training.evaluation.clones write FOLDER --teacher TEACHER` has Kokoro make recordings of speakers
+that no training has seen, lines for them, and the lines as these speakers say them; TEACHER is what the stage `fetch`
+got. `python -m sonorant.cli.recite FOLDER/lines.tsv --references FOLDER --out RECITED` speaks the lines;
+`python -m sonorant.training.evaluation.clones judge FOLDER RECITED` compares.
 """
 
 import argparse
@@ -16,9 +17,10 @@ from typing import Any
 
 import numpy as np
 import soundfile
+from tqdm import tqdm
 
 from sonorant.engine.types import Int16Array
-from sonorant.training.alignment import LEAD_S, TAIL_S
+from sonorant.training.alignment import LEAD_S, TAIL_S, onset_s
 from sonorant.training.evaluation.acoustics import (
     FloatArray,
     envelope,
@@ -26,19 +28,20 @@ from sonorant.training.evaluation.acoustics import (
     formant_shift,
     median_pitch_hz,
 )
-from sonorant.training.evaluation.judge import read_wav
-from sonorant.training.evaluation.recognizer import SAMPLE_RATE_HZ, Dictation, error_rate, words_of
+from sonorant.training.evaluation.judge import opinion_of, read_wav
+from sonorant.training.evaluation.recognizer import SAMPLE_RATE_HZ, Whisper, error_rate, words_of
 from sonorant.training.evaluation.sentences import everyday_sentences
-from sonorant.training.speakers import MADE_OF, Speaker, draw
-from sonorant.training.teachers.flite import Flite
+from sonorant.training.evaluation.teach import load_teacher
+from sonorant.training.speakers import Speaker, draw_mixture
 from sonorant.training.teachers.speech import PAUSE, Speech
 
 NUM_SPEAKERS = 24
-LINES_EACH = 4
-LEAST_DIFFERENCE = 0.15  # between two speakers' traits, which are -1 to 1: half a semitone of the formants
+LINES_EACH = 2
+LEAST_DIFFERENCE = 0.5  # semitones of pitch between two speakers that have a part in common
 SEED = 20261121
 # The text of every reference; it is no line of the evaluation.
 REFERENCE_TEXT = "The old clock in the hall is always a few minutes slow, but nobody in the house seems to mind."
+TEACHER = "teacher"  # folder of the lines as the speakers themselves say them
 _SEMITONES_PER_OCTAVE = 12
 _PITCH_WEIGHT_DB = 1.0  # per semitone, added to the distance of the spectra
 
@@ -50,45 +53,61 @@ class Voice:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    voice: Voice
+    words: list[str]
+    p808: float
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
     speaker: int
     text: str
-    clone: Voice
-    teacher: Voice  # the speaker itself, with the same text
-    heard: tuple[list[str], list[str]]  # recognized words (teacher, clone)
-    duration_ratio: float
+    clone: Heard
+    teacher: Heard  # the speaker itself, with the same text
 
 
-def write(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    flite, rng = Flite(), random.Random(SEED)
+def write(folder: Path, teacher_folder: Path) -> None:
+    rng = random.Random(SEED)
     speakers: list[Speaker] = []
-    while len(speakers) < NUM_SPEAKERS:  # equally many of each of the teacher's voices, and no two alike
-        speaker = draw(rng)
-        likest = min((_difference(speaker, other) for other in speakers), default=1.0)
-        if speaker.voice == tuple(MADE_OF)[len(speakers) % len(MADE_OF)] and likest > LEAST_DIFFERENCE:
+    while len(speakers) < NUM_SPEAKERS:
+        speaker = draw_mixture(rng)
+        if not any(_alike(speaker, other) for other in speakers):
             speakers.append(speaker)
-    lines = []
     texts = rng.sample(list(everyday_sentences()), LINES_EACH * NUM_SPEAKERS)
-    for number, speaker in enumerate(speakers):
-        (speech,) = flite.speak([REFERENCE_TEXT], [str(speaker)])
-        assert speech is not None
-        soundfile.write(folder / f"{number:02d}.wav", speech.samples, SAMPLE_RATE_HZ)
+    kokoro = load_teacher("kokoro", teacher_folder, (REFERENCE_TEXT, *texts))
+    (folder / TEACHER).mkdir(parents=True, exist_ok=True)
+    for number, speaker in enumerate(tqdm(speakers)):
+        first = number * LINES_EACH
+        own = (REFERENCE_TEXT, *texts[first : first + LINES_EACH])
+        reference, *spoken = kokoro.speak(own, [str(speaker)] * len(own))
+        assert reference is not None
+        soundfile.write(folder / f"{number:02d}.wav", reference.samples, reference.rate_hz)
         (folder / f"{number:02d}.txt").write_text(REFERENCE_TEXT + "\n")
-        lines += [f"{number:02d}\t{text}\n" for text in texts[number * LINES_EACH : (number + 1) * LINES_EACH]]
-    (folder / "lines.tsv").write_text("".join(lines))
+        for line, speech in enumerate(spoken, first):
+            assert speech is not None
+            soundfile.write(folder / TEACHER / f"{line:05d}.wav", _trimmed(speech), speech.rate_hz)
+    (folder / "lines.tsv").write_text("".join(f"{line // LINES_EACH:02d}\t{text}\n" for line, text in enumerate(texts)))
     (folder / "speakers.json").write_text(json.dumps([str(speaker) for speaker in speakers]) + "\n")
 
 
-def _difference(a: Speaker, b: Speaker) -> float:
-    """1.0 for different voices of the teacher; for the same, the larger of the differences of pitch and formants."""
-    return float(np.abs(a.traits() - b.traits())[:2].max()) if a.voice == b.voice else 1.0
+def _alike(a: Speaker, b: Speaker) -> bool:
+    assert a.f0_hz is not None and b.f0_hz is not None
+    return bool(a.shares.keys() & b.shares.keys()) and abs(semitones(a.f0_hz, b.f0_hz)) < LEAST_DIFFERENCE
+
+
+def _trimmed(speech: Speech) -> Int16Array:
+    """The teacher's speech, with as much silence around it as training keeps."""
+    end_s = max(end for end, phone in zip(speech.ends_s, speech.phones, strict=True) if phone != PAUSE)
+    begin_s = max(0.0, onset_s(speech.samples) - LEAD_S)
+    return speech.samples[round(begin_s * speech.rate_hz) : round((end_s + TAIL_S) * speech.rate_hz)]
 
 
 def judge(folder: Path, recited: Path, num_processes: int) -> dict[str, Any]:
     speakers = json.loads((folder / "speakers.json").read_text())
     reports = [json.loads(line) for line in (recited / "report.jsonl").read_text(encoding="utf-8").splitlines()]
-    jobs = [(recited, speakers, reports[i::num_processes]) for i in range(num_processes)]
+    jobs = [(folder, recited, reports[i::num_processes]) for i in range(num_processes)]
     with get_context("spawn").Pool(num_processes) as pool:
         lines = [line for part in pool.map(_hear_all, jobs) for line in part]
     references = [voice_of(read_wav(folder / f"{number:02d}.wav")) for number in range(len(speakers))]
@@ -96,9 +115,9 @@ def judge(folder: Path, recited: Path, num_processes: int) -> dict[str, Any]:
         "lines": len(lines),
         "speakers": len(speakers),
         "ended_by_itself": sum(r.get("finish_reason") == "FINISH_REASON_COMPLETED" for r in reports),
-        "duration_ratio": round(float(np.mean([line.duration_ratio for line in lines])), 3),
-        "teacher": _figures(lines, references, [line.teacher for line in lines], 0),
-        "clone": _figures(lines, references, [line.clone for line in lines], 1),
+        "duration_ratio": round(float(np.mean([x.clone.duration_s / x.teacher.duration_s for x in lines])), 3),
+        "teacher": _figures(lines, references, [line.teacher for line in lines]),
+        "clone": _figures(lines, references, [line.clone for line in lines]),
     }
 
 
@@ -119,41 +138,45 @@ def pick(voice: Voice, references: Sequence[Voice], *, by_pitch: bool) -> int:
     return int(np.argmin(distances))
 
 
-def trimmed_s(speech: Speech) -> float:
-    """Length of the teacher's speech, with as much silence around it as training keeps."""
-    spoken = [i for i, phone in enumerate(speech.phones) if phone != PAUSE]
-    begin_s = speech.ends_s[spoken[0] - 1] if spoken[0] else 0.0
-    return LEAD_S + speech.ends_s[spoken[-1]] - begin_s + TAIL_S
+def _hear_all(job: tuple[Path, Path, Sequence[dict[str, Any]]]) -> list[Line]:
+    folder, recited, reports = job
+    whisper = Whisper()
 
+    def heard(path: Path) -> Heard:
+        samples = read_wav(path)
+        return Heard(
+            voice_of(samples), whisper.hear(samples), opinion_of(samples)["p808"], len(samples) / SAMPLE_RATE_HZ
+        )
 
-def _hear_all(job: tuple[Path, Sequence[str], Sequence[dict[str, Any]]]) -> list[Line]:
-    recited, speakers, reports = job
-    flite, dictation = Flite(), Dictation()
     result = []
     for report in reports:
-        speaker, text = int(report["voice"]), report["text"]
-        (speech,) = flite.speak([text], [speakers[speaker]])
-        assert speech is not None
-        said = read_wav(recited / f"{report['number']:05d}.wav")
-        heard = dictation.hear(speech.samples), dictation.hear(said)
-        ratio = len(said) / SAMPLE_RATE_HZ / trimmed_s(speech)
-        result.append(Line(speaker, text, voice_of(said), voice_of(speech.samples), heard, ratio))
+        name = f"{report['number']:05d}.wav"
+        clone, teacher = heard(recited / name), heard(folder / TEACHER / name)
+        result.append(Line(int(report["voice"]), report["text"], clone, teacher))
     return result
 
 
-def _figures(lines: Sequence[Line], references: Sequence[Voice], voices: Sequence[Voice], index: int) -> dict[str, Any]:
+def _figures(lines: Sequence[Line], references: Sequence[Voice], heard: Sequence[Heard]) -> dict[str, Any]:
+    voices = [h.voice for h in heard]
     own = [references[line.speaker] for line in lines]
     pitch = np.array([semitones(a.pitch_hz, b.pitch_hz) for a, b in zip(own, voices, strict=True)])
     # Compare with the speaker saying the same words, as words have spectra of their own.
-    shift = [formant_shift(line.teacher.envelope, voice.envelope) for line, voice in zip(lines, voices, strict=True)]
-    distance = [envelope_distance(line.teacher.envelope, v.envelope) for line, v in zip(lines, voices, strict=True)]
+    shift = [
+        formant_shift(line.teacher.voice.envelope, voice.envelope) for line, voice in zip(lines, voices, strict=True)
+    ]
+    distance = [
+        envelope_distance(line.teacher.voice.envelope, v.envelope) for line, v in zip(lines, voices, strict=True)
+    ]
 
     def picked(*, by_pitch: bool) -> float:
         hits = [pick(v, references, by_pitch=by_pitch) == line.speaker for line, v in zip(lines, voices, strict=True)]
         return round(float(np.mean(hits)), 3)
 
     return {
-        "word_error_rate": round(error_rate([(words_of(line.text), line.heard[index]) for line in lines]), 3),
+        "word_error_rate": round(
+            error_rate([(words_of(line.text), h.words) for line, h in zip(lines, heard, strict=True)]), 3
+        ),
+        "p808": round(float(np.mean([h.p808 for h in heard])), 2),
         "pitch_error_semitones_median": round(float(np.nanmedian(np.abs(pitch))), 2),
         "pitch_within_2_semitones": round(float(np.mean(np.abs(pitch) < 2)), 3),
         "pitch_correlation": round(_correlation([r.pitch_hz for r in own], [v.pitch_hz for v in voices]), 3),
@@ -173,14 +196,18 @@ def _correlation(a: Sequence[float], b: Sequence[float]) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m sonorant.training.evaluation.clones", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("write").add_argument("folder", type=Path)
+    writing = commands.add_parser("write")
+    writing.add_argument("folder", type=Path)
+    writing.add_argument(
+        "--teacher", type=Path, default=Path("voice-training/teacher"), help="what the stage fetch got"
+    )
     judging = commands.add_parser("judge")
     judging.add_argument("folder", type=Path)
     judging.add_argument("recited", type=Path)
     judging.add_argument("--processes", type=int, default=2)
     args = parser.parse_args()
     if args.command == "write":
-        write(args.folder)
+        write(args.folder, args.teacher)
         return
     figures = judge(args.folder, args.recited, args.processes)
     (args.recited / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")

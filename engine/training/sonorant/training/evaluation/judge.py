@@ -21,20 +21,23 @@ from sonorant.engine.types import Int16Array
 from sonorant.training.alignment import onset_s
 from sonorant.training.evaluation.acoustics import median_pitch_hz, pitch_deviation
 from sonorant.training.evaluation.recognizer import SAMPLE_RATE_HZ, Dictation, Recognizer, Whisper, error_rate, words_of
+from sonorant.training.evaluation.sentences import special_sentences
 
 CODEC_RATE_HZ = 24000
 HIGH_HZ = 8000
 CLICK_S = 0.005
 SILENT = 1e-5  # -100 dB
+FIGURES = "figures.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Heard:
     voice: str
-    text: str
     report: dict[str, Any]
     words: dict[str, list[str]]  # by the name of the recognizer
     measures: dict[str, float]
+    kind: str  # of a special sentence; "digits" of another one that has some; else empty
+    spoken: str  # the text as it is spoken
 
 
 def hear_all(folder: Path, num_processes: int) -> list[Heard]:
@@ -45,18 +48,15 @@ def hear_all(folder: Path, num_processes: int) -> list[Heard]:
 
 
 def _hear(job: tuple[Path, Sequence[dict[str, Any]]]) -> list[Heard]:
-    from speechmos import dnsmos
-
     folder, reports = job
+    special = special_sentences()
     recognizers: dict[str, Recognizer] = {"whisper": Whisper(), "pocketsphinx": Dictation()}
     result = []
     for report in reports:
         path = folder / f"{report['number']:05d}.wav"
         samples, narrow = read_wav(path, CODEC_RATE_HZ), read_wav(path)
-        opinion = dnsmos.run(narrow.astype(np.float32) / 32768, SAMPLE_RATE_HZ)
         measures = {
-            "p808": float(opinion["p808_mos"]),
-            "overall": float(opinion["ovrl_mos"]),
+            **opinion_of(narrow),
             "above_8k_db": _above_8k_db(samples),
             "pitch_hz": median_pitch_hz(narrow),
             "pitch_sd": pitch_deviation(narrow),
@@ -65,18 +65,22 @@ def _hear(job: tuple[Path, Sequence[dict[str, Any]]]) -> list[Heard]:
             "duration_s": len(samples) / CODEC_RATE_HZ,
         }
         words = {name: recognizer.hear(narrow) for name, recognizer in recognizers.items()}
-        result.append(Heard(report["voice"], report["text"], report, words, measures))
+        text = report["text"]
+        kind, spoken = special.get(text, ("digits" if any(c.isdigit() for c in text) else "", text))
+        result.append(Heard(report["voice"], report, words, measures, kind, spoken))
     return result
 
 
 def figures(heard: Sequence[Heard]) -> dict[str, float]:
     """What the table says of one voice."""
-    digits = [h for h in heard if any(c.isdigit() for c in h.text)]
-    plain = [h for h in heard if h not in digits]
     result = {"lines": float(len(heard))}
-    for name, lines in (("wer", plain), ("wer_digits", digits)):
-        for recognizer in ("whisper", "pocketsphinx") if lines else ():
-            result[f"{name}_{recognizer}"] = error_rate([(words_of(h.text), h.words[recognizer]) for h in lines])
+    kinds: dict[str, list[Heard]] = {}
+    for h in heard:
+        kinds.setdefault(h.kind, []).append(h)
+    for kind, lines in kinds.items():
+        for recognizer in ("whisper", "pocketsphinx"):
+            pairs = [(words_of(h.spoken), h.words[recognizer]) for h in lines]
+            result[f"wer_{kind}_{recognizer}" if kind else f"wer_{recognizer}"] = error_rate(pairs)
     for name in heard[0].measures:
         result[name] = float(np.nanmean([h.measures[name] for h in heard]))
     result["onset_ms_worst"] = max(h.measures["onset_ms"] for h in heard)
@@ -95,6 +99,14 @@ def table(columns: dict[str, dict[str, float]]) -> str:
         cells = (f"{column[row]:.4g}" if row in column else "" for column in columns.values())
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def opinion_of(samples: Int16Array) -> dict[str, float]:
+    """DNSMOS of samples at SAMPLE_RATE_HZ: P.808 and overall."""
+    from speechmos import dnsmos
+
+    opinion = dnsmos.run(samples.astype(np.float32) / 32768, SAMPLE_RATE_HZ)
+    return {"p808": float(opinion["p808_mos"]), "overall": float(opinion["ovrl_mos"])}
 
 
 def read_wav(path: Path, rate_hz: int = SAMPLE_RATE_HZ) -> Int16Array:
@@ -125,7 +137,7 @@ def main() -> None:
         for voice in sorted({h.voice for h in heard}):
             columns[f"{folder.name} {voice}"] = figures([h for h in heard if h.voice == voice])
         own = {name: column for name, column in columns.items() if name.startswith(f"{folder.name} ")}
-        (folder / "figures.json").write_text(json.dumps(own, indent=1) + "\n")
+        (folder / FIGURES).write_text(json.dumps(own, indent=1) + "\n")
     print(table(columns), end="")
 
 

@@ -1,11 +1,12 @@
 """The sentences of the evaluation, which the text stage keeps out of training.
 
-`python -m sonorant.training.evaluation.sentences everyday VOICE ...` (or `held-out`) prints them in the form which
-`sonorant.cli.recite` reads: every everyday sentence in each voice, the others in one voice after another.
+`python -m sonorant.training.evaluation.sentences everyday VOICE ...` (or `special`, `held-out`) prints them in the form
+which `sonorant.cli.recite` reads: every everyday and special sentence in each voice, the others in one voice after
+another.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent
@@ -22,14 +23,23 @@ def held_out_sentences() -> Sequence[tuple[str, str]]:
     return [(kind, text) for kind, text in (line.split("\t") for line in lines)]
 
 
+def special_sentences() -> Mapping[str, tuple[str, str]]:
+    """Text -> (kind, the same as it is spoken): numbers, addresses, abbreviations, paragraphs, and alone: the sentences
+    of these paragraphs."""
+    lines = _FOLDER.joinpath("special.tsv").read_text(encoding="utf-8").splitlines()
+    return {text: (kind, spoken) for kind, text, spoken in (line.split("\t") for line in lines)}
+
+
 def main() -> None:
     match sys.argv[1:]:
         case ["everyday", *voices] if voices:
             lines = [(voice, text) for voice in voices for text in everyday_sentences()]
+        case ["special", *voices] if voices:
+            lines = [(voice, text) for voice in voices for text in special_sentences()]
         case ["held-out", *voices] if voices:
             lines = [(voices[i % len(voices)], text) for i, (_, text) in enumerate(held_out_sentences())]
         case _:
-            sys.exit("name the sentences to print, everyday or held-out, and the voices that are to speak them")
+            sys.exit("name the sentences to print (everyday, special or held-out) and the voices that are to speak")
     print("\n".join(f"{voice}\t{text}" for voice, text in lines))
 
 

@@ -5,7 +5,7 @@ LINES and FOLDER have the forms that `python -m sonorant.cli.recite` reads and w
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -24,7 +24,7 @@ def teach(lines: Path, teacher: TeacherName, folder: Path, out: Path) -> None:
     """`folder`: of the teacher, as the stage `fetch` made it."""
     voices, texts = zip(*(line.split("\t", 1) for line in lines.read_text(encoding="utf-8").splitlines()), strict=True)
     out.mkdir(parents=True, exist_ok=True)
-    speeches = _teacher(teacher, folder, texts).speak(texts, voices)
+    speeches = load_teacher(teacher, folder, texts).speak(texts, voices)
     with (out / "report.jsonl").open("w", encoding="utf-8") as reports:
         for number, (voice, text, speech) in enumerate(zip(voices, texts, speeches, strict=True)):
             if speech is not None:
@@ -32,7 +32,7 @@ def teach(lines: Path, teacher: TeacherName, folder: Path, out: Path) -> None:
                 reports.write(json.dumps({"number": number, "voice": voice, "text": text}) + "\n")
 
 
-def _teacher(name: TeacherName, folder: Path, texts: tuple[str, ...]) -> Teacher:
+def load_teacher(name: TeacherName, folder: Path, texts: Sequence[str]) -> Teacher:
     if name == "flite":
         return Flite()
     phonemizer = Phonemizer(read_vocabulary(folder))

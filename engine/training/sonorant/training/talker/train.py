@@ -50,7 +50,8 @@ def train_talker(
     seed: int,
     eager: bool,
 ) -> History:
-    """Train, from the weights of the checkpoint `weights_from` if there is one; write the averaged weights to `checkpoint_folder` regularly and at `ends_at_s` (of time.time())."""
+    """Train, from the weights of the checkpoint `weights_from` if there is one; write the averaged weights to
+    `checkpoint_folder` regularly and at `ends_at_s` (of time.time())."""
     checkpoint = load_checkpoint(checkpoint_folder)
     store = RowStore(checkpoint, checkpoint_folder, device, settings.store)
     feed = _Feed(store, codes_folder, frozenset(s.row for s in read_sentences(text_folder) if s.held_out))

@@ -1,0 +1,47 @@
+"""Sentences of the judge have what is needed to compare them; its page has the figures and the sounds."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from sonorant.training.evaluation.recognizer import error_rate, words_of
+from sonorant.training.evaluation.sentences import special_sentences
+
+
+def test_paragraphs_are_said_alone_too() -> None:
+    special = special_sentences()
+    kinds = Counter(kind for kind, _ in special.values())
+    assert {"numbers": 10, "addresses": 10, "abbreviations": 10, "paragraphs": 2}.items() <= kinds.items()
+    paragraphs = [text for text, (kind, _) in special.items() if kind == "paragraphs"]
+    alone = [text for text, (kind, _) in special.items() if kind == "alone"]
+    assert " ".join(paragraphs) == " ".join(alone) and max(map(len, paragraphs)) > 600
+
+
+def test_what_is_spoken_is_compared_in_words() -> None:
+    _, spoken = special_sentences()["Dr. Miller is not in today."]
+    assert error_rate([(words_of(spoken), words_of("Doctor Miller is not in today."))]) == 0
+    for _, (_, spoken) in special_sentences().items():
+        assert not any(c.isdigit() for c in spoken)
+
+
+def test_the_page_has_figures_sounds_and_spectrograms_of_each_folder(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra [train]")
+    from sonorant.training.evaluation.page import page
+
+    for name, text in (("old", "Only old."), ("new", "Only new.")):
+        folder = tmp_path / name
+        folder.mkdir()
+        lines = [("linden", "One & two."), ("linden", text)]
+        reports = [{"number": i, "voice": voice, "text": said} for i, (voice, said) in enumerate(lines)]
+        (folder / "report.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports))
+        (folder / "figures.json").write_text(json.dumps({f"{name} linden": {"p808": 3.5}}))
+        for i in range(2):
+            soundfile.write(folder / f"{i:05d}.wav", np.sin(np.arange(24000) / 20) / 4, 24000)
+    html = page([tmp_path / "old", tmp_path / "new"], lines_each=4)
+    assert "One &amp; two." in html and "Only" not in html
+    assert html.count("<audio") == html.count("<img") == 2
+    assert "old linden" in html and "3.5" in html
