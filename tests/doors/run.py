@@ -1,4 +1,7 @@
-"""Native classes and clients of Riva, in one environment: `python -m tests.doors.run`, or `make test-doors`."""
+"""Native classes and clients of Riva, in one environment: `python -m tests.doors.run`, or `make test-doors`.
+
+Arguments go to pytest.
+"""
 
 import os
 import subprocess
@@ -16,7 +19,7 @@ def main() -> int:
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "clients", ROOT / "proto"))),
         "DOORS_SERVER_PYTHON": sys.executable,
     }
-    command = [python_of(HERE), "-m", "pytest", "-q", "-c", HERE / "pytest.ini", "--rootdir", ROOT, HERE]
+    command = [python_of(HERE), "-m", "pytest", "-q", "-c", HERE / "pytest.ini", "--rootdir", ROOT, HERE, *sys.argv[1:]]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 

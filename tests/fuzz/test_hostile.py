@@ -12,7 +12,7 @@ from tests.measure.attacks import ATTACKS
 from tests.service.fake_speech import spoken
 from tests.service.harness import config, say, speak
 
-NUM_LISTENERS = 8
+NUM_LISTENERS = 4
 NUM_UTTERANCES = 2
 TEXT = "All of this is heard."
 
