@@ -158,9 +158,10 @@ async def test_silence_that_was_not_sent_counts_for_nothing(silent_ms: int, rate
             assert audio(await heard(server, speak, [limit])) == audio(whole), limit
 
 
-async def test_a_volume_of_the_text_is_kept() -> None:
+@pytest.mark.parametrize("how", ['volume="-6dB"', 'rate="slow"', 'rate="fast"'])
+async def test_a_manner_of_the_text_is_kept(how: str) -> None:
     speak = config(text_format=synthesis_pb2.TEXT_FORMAT_SSML)
-    text = 'One <prosody volume="-6dB">two.</prosody> Three'
+    text = f"One <prosody {how}>two.</prosody> Three"
 
     def written(journal: Journal) -> Script:
         return [journal.text("", text), journal.end("")]

@@ -270,9 +270,9 @@ async def test_long_messages_of_many_are_worked_on_a_little_at_a_time(
         taken[turn] += len(text)
         return split(code, text)
 
-    def push_text(times: WordTimes, text: str) -> None:
+    def push_text(times: WordTimes, text: str, speed: float) -> None:
         taken[turn] += 80 * len(text)
-        push_words(times, text)
+        push_words(times, text, speed)
 
     def count() -> None:
         nonlocal turn

@@ -9,7 +9,10 @@ import pytest
 
 from sonorant.service.access.api_keys import ApiKeys, ApiKeysError
 from sonorant.service.audio.gain import amplify
+from sonorant.service.audio.pcm import Samples
+from sonorant.service.audio.stretch import Stretcher
 from sonorant.tts.v1 import explain_pb2, speak_pb2, synthesis_pb2
+from sonorant.tts.v1.explain_pb2 import ExplainRequest
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
@@ -110,6 +113,42 @@ async def test_ssml_speaks_louder_and_quieter_however_it_is_cut(mode: speak_pb2.
                 cut = [say(LOUDER[at : at + size]) for at in range(0, len(LOUDER), size)]
                 transcript = await speak(server.stub, [wanted, *cut, end()])
                 assert transcript.pcm["u1"] == at_volumes(base_db), (size, base_db)
+
+
+FASTER = 'One <prosody rate="slow">two <prosody rate="+25%">three</prosody></prosody> four.'
+RATES = [("One ", 1.0), ("two ", 0.64), ("three ", 0.8), ("four.", 1.0)]
+
+
+def at_rates(base: float) -> list[Samples]:
+    heard = list[Samples]()
+    for text, speed in RATES:
+        samples = np.frombuffer(spoken(text, 7), np.int16)
+        stretcher = Stretcher(base * speed, 24_000)
+        is_stretched = base * speed != 1
+        heard.append(np.concatenate([stretcher.push(samples), stretcher.finish()]) if is_stretched else samples)
+    return heard
+
+
+@pytest.mark.parametrize("base", [1.0, 1.25])
+async def test_ssml_speaks_faster_and_slower_however_it_is_cut(base: float) -> None:
+    heard = at_rates(base)
+    begins_ms = np.cumsum([0, *(len(each) / 24 for each in heard)])
+    async with served(FakeEngine()) as server:
+        wanted = config(sampling={"seed": 7}, text_format=SSML, speed=base)
+        wanted.timestamps = 1
+        for size in (1, 7, len(FASTER)):
+            cut = [say(FASTER[at : at + size]) for at in range(0, len(FASTER), size)]
+            transcript = await speak(server.stub, [wanted, *cut, end()])
+            assert transcript.pcm["u1"] == b"".join(each.tobytes() for each in heard), size
+            marks, done = transcript.marks["u1"], transcript.done["u1"]
+            assert [FASTER[mark.text_start : mark.text_end] for mark in marks] == ["One", "two", "three", "four."]
+            words_ms = np.array([mark.start_ms for mark in marks])
+            assert (begins_ms[:4] <= words_ms + 1).all() and (words_ms <= begins_ms[1:] + 1).all()
+            assert done.stats.sent_ms == pytest.approx(begins_ms[4], abs=1)
+        told = await server.stub.Explain(ExplainRequest(text=FASTER, config=wanted.synthesis))
+        frames = [segment.estimated_frames for segment in told.segments]
+        rates = [base * speed for _, speed in RATES]
+        assert told.estimated_audio_ms == round(sum(n * 80 / s for n, s in zip(frames, rates, strict=True)))
 
 
 async def test_a_revision_may_change_the_volume() -> None:

@@ -23,7 +23,7 @@ from sonorant.service.text.reading import Reading, ToSay
 from sonorant.service.text.ssml import MAX_DEPTH
 from tests.written_texts import lines
 
-Said: TypeAlias = str | int | float | list[str]
+Said: TypeAlias = str | int | float | list[str] | list[float]
 DOC = Path(__file__).parents[3].joinpath("docs/text.md").read_text(encoding="utf-8")
 MARKDOWN = WrittenAs(TextFormat.MARKDOWN)
 WITHOUT = WrittenAs(TextFormat.MARKDOWN, frozenset(Part))
@@ -38,6 +38,7 @@ TAGS = [
     "<p>", "</p>", "<s>", "</s>", "<break/>", '<break time="1s"/>', '<sub alias="x y">', "</sub>",
     "<speak>", "</speak>", '<say-as interpret-as="telephone">', "</say-as>", "<x:y a='b'/>", "&amp;", "&", "<!-- - -->",
     "<![CDATA[a]]>", '<prosody volume="loud">', '<prosody volume="-3dB" rate="x">', "</prosody>",
+    '<prosody rate="slow">', '<prosody rate="+10%" volume="soft">',
     '<phoneme ph="haʊs">', "</phoneme>", *"ab1 .\n",
 ]  # fmt: skip
 ANSWER = """## What you need
@@ -77,13 +78,15 @@ def read(written_as: WrittenAs, text: str, cuts: Iterable[int] = ()) -> tuple[li
 
 
 def _merged(parts: Iterable[ToSay]) -> list[Said]:
-    """Strings are said; an int is a pause in ms, a float a gain in dB from there on, and a list has instructions."""
+    """Strings are said; an int is a pause in ms, a float a gain in dB from there on, and a list has instructions, or
+    how many times as fast as usual it goes on."""
     said, manner = list[Said](), NEUTRAL
     for part in parts:
         if part.text and part.manner != manner:
-            is_louder = part.manner.gain_db != manner.gain_db
-            manner = part.manner
-            said.append(manner.gain_db if is_louder else [manner.instructions or "normal"])
+            before, manner = manner, part.manner
+            said += [manner.gain_db] if manner.gain_db != before.gain_db else []
+            said += [[round(manner.speed, 6)]] if manner.speed != before.speed else []
+            said += [[manner.instructions or "normal"]] if manner.instructions != before.instructions else []
         said += [each for each in (part.text, part.pause_ms) if each]
     merged: list[Said] = []
     for each in said:
@@ -211,6 +214,21 @@ def test_words_keep_their_places(text: str, data: st.DataObject) -> None:
             assert set(word[0]) <= set(text[begin:end])
     at = data.draw(st.integers(0, len(text)))
     assert whole.startswith(reading.again(text[:at]).said(text[:at]))
+
+
+@pytest.mark.parametrize(("rate", "speed"), [
+    ("x-fast", 2.0), ("medium", 1.0), ("75%", 0.75), ("1.25", 1.25), ("400%", 2.0), ("0%", 0.5), ("+20%", 0.96),
+    ("-25%", 0.6), ("+900%", 2.0), ("-100%", 0.5), (" 90% ", 0.9),
+])  # fmt: skip
+def test_rates(rate: str, speed: float) -> None:
+    said, reading = read(SSML, f'<prosody rate="80%">a <prosody rate="{rate}">b</prosody></prosody>')
+    assert said == [[0.8], "a ", [speed], "b"] and not reading.ignored
+
+
+@pytest.mark.parametrize("rate", ["quick", "-1", "+0.5", "5%%", "1e9", "²", "1000%"])
+def test_what_is_no_rate(rate: str) -> None:
+    said, reading = read(SSML, f'<prosody rate="{rate}">a</prosody>')
+    assert (said, reading.ignored) == (["a"], ["prosody rate"])
 
 
 def test_places_in_what_is_said_otherwise() -> None:

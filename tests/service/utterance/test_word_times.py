@@ -66,6 +66,23 @@ def test_speed_shrinks_the_time() -> None:
     assert [(word.start_ms, word.end_ms) for word in times.take_due(200)] == [(0, 100), (100, 200)]
 
 
+def test_each_segment_may_have_a_speed() -> None:
+    times = WordTimes(RATE, 2.0, as_written(), ms_per_unit=50)
+    for text, speed in (("One two ", 1.0), ("one two ", 0.5), ("one two", None)):
+        times.push_text(text, speed)
+        times.end_text()
+    for _ in range(3):
+        times.push_audio(np.tile(LOUD, 4))
+        times.end_audio()
+    words = times.take_due(2000)
+    assert [(word.start_ms, word.end_ms) for word in words[:1] + words[2:3] + words[4:5]] == [
+        (0, 133),
+        (400, 667),
+        (1200, 1267),
+    ]
+    assert [times.position(ms) for ms in (133, 134, 400, 1199, 1200, 1400)] == [0, 3, 8, 15, 16, 23]
+
+
 def test_characters_of_chinese_are_words_and_punctuation_alone_is_not() -> None:
     times = WordTimes(RATE, 1.0, as_written())
     times.push_text("你好 — 3 a")

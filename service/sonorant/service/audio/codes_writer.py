@@ -3,7 +3,7 @@
 from sonorant.engine import Int16Array
 from sonorant.service.audio.codes import CodesHeader, Kind, record
 from sonorant.service.audio.pcm import Samples
-from sonorant.service.audio.writer import Piece
+from sonorant.service.audio.writer import AudioSpec, Piece
 
 
 class CodesWriter:
@@ -15,7 +15,7 @@ class CodesWriter:
         self._begun = False
         self._kind = Kind.SEGMENT  # of the next frame
 
-    def begin(self, gain_db: float = 0.0, *, carries_on: bool = False) -> list[Piece]:
+    def begin(self, spec: AudioSpec | None = None, *, carries_on: bool = False) -> list[Piece]:
         self._kind = Kind.FRAMES if carries_on else Kind.SEGMENT
         if self._begun:
             return []

@@ -28,9 +28,9 @@ def joined(pieces: deque[Piece], spec: AudioSpec, max_ms: float) -> tuple[bytes,
 class Writer(Protocol):
     """Turns what the engine makes of one utterance into pieces."""
 
-    def begin(self, gain_db: float = 0.0, *, carries_on: bool = False) -> list[Piece]:
-        """Begin a segment and return what comes before it. `gain_db`: by how much it is louder than the others.
-        `carries_on`: the decoder kept its state."""
+    def begin(self, spec: AudioSpec | None = None, *, carries_on: bool = False) -> list[Piece]:
+        """Begin a segment and return what comes before it. `spec`: how it sounds, if that varies. `carries_on`: the
+        decoder kept its state."""
 
     def speech(self, samples: Samples, codes: Int16Array) -> list[Piece]:
         """Add frames of the segment and return every piece that is now complete."""

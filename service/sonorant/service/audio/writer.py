@@ -10,7 +10,7 @@ Opus differs: a flush pads the last frame with silence.
 import io
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -23,7 +23,7 @@ from sonorant.service.audio.ogg import OggOpusWriter
 from sonorant.service.audio.opus import OpusEncoder
 from sonorant.service.audio.pcm import EMPTY, Samples
 from sonorant.service.audio.resample import Resampler
-from sonorant.service.audio.stretch import Stretcher
+from sonorant.service.audio.stretch import SPEEDS, Stretcher
 from sonorant.tts.v1 import audio_pb2
 
 WAV_HEADER_BYTES = 44
@@ -53,6 +53,14 @@ class AudioSpec:
             bitrate_bps=self.bitrate_bps,
         )
 
+    def varied(self, gain_db: float, speed: float) -> "AudioSpec":
+        """Return how a segment sounds that is so much louder and faster than the others. Codes stay as they are."""
+        if (gain_db == 0 and speed == 1) or self.encoding == audio_pb2.AUDIO_ENCODING_CODES:
+            return self
+        return replace(
+            self, gain_db=_within(self.gain_db + gain_db, GAINS_DB), speed=_within(self.speed * speed, SPEEDS)
+        )
+
     def pause(self, duration_ms: int) -> Samples:
         """Return silence at the engine's rate, longer by the factor by which `speed` shortens it later."""
         return np.zeros(round(duration_ms * self.native_rate_hz * self.speed / 1000), np.int16)
@@ -67,6 +75,10 @@ class AudioSpec:
             soundfile.write(file, np.frombuffer(stream, "<i2"), self.sample_rate_hz, format="FLAC", subtype="PCM_16")
             return file.getvalue()
         return stream
+
+
+def _within(value: float, limits: tuple[float, float]) -> float:
+    return min(max(value, limits[0]), limits[1])
 
 
 class Piece(NamedTuple):
@@ -86,12 +98,14 @@ class AudioWriter:
         resampled = spec.sample_rate_hz != spec.native_rate_hz
         self._resampler = Resampler(spec.native_rate_hz, spec.sample_rate_hz) if resampled else None
         self._frames = _frames(spec, serial)
-        self._gain_db = spec.gain_db  # of the segment
         self._begun = False
 
-    def begin(self, gain_db: float = 0.0, *, carries_on: bool = False) -> list[Piece]:
+    def begin(self, spec: AudioSpec | None = None, *, carries_on: bool = False) -> list[Piece]:
         """Return what comes before any audio, only once: a header, if the encoding has one."""
-        self._gain_db = min(max(self._spec.gain_db + gain_db, GAINS_DB[0]), GAINS_DB[1])
+        spec = spec or self._spec
+        if spec.speed != self._spec.speed:
+            self._stretcher = Stretcher(spec.speed, spec.native_rate_hz) if spec.speed != 1 else None
+        self._spec = spec
         if self._begun:
             return []
         self._begun = True
@@ -129,8 +143,8 @@ class AudioWriter:
         return self._louder_at_rate(self._stretcher.push(samples) if self._stretcher else samples)
 
     def _louder_at_rate(self, samples: Samples) -> Samples:
-        if self._gain_db:
-            samples = amplify(samples, self._gain_db)
+        if self._spec.gain_db:
+            samples = amplify(samples, self._spec.gain_db)
         return self._resampler.push(samples) if self._resampler else samples
 
 

@@ -27,8 +27,8 @@ class Pacer:
         self._playout = playout
         self._max_lead_ms = max_lead_ms
         self._credit_frames = info.credit_frames
-        self.frame_ms = 1000 / (info.frame_rate_hz * audio.speed)
-        self._least_frames = AHEAD_FRAMES + math.ceil(audio.frame_duration_ms / self.frame_ms)
+        self._frame_ms = 1000 / (info.frame_rate_hz * audio.speed)
+        self._least_frames = AHEAD_FRAMES + math.ceil(audio.frame_duration_ms / self._frame_ms)
         self._changed = asyncio.Event()
         # At most half of the lead, so that a listener with little audio in hand does not run dry while a chunk fills.
         self.max_chunk_ms = min(MAX_CHUNK_MS, max_lead_ms / 2) if max_lead_ms else MAX_CHUNK_MS
@@ -59,4 +59,4 @@ class Pacer:
         if not self._max_lead_ms:
             return self._credit_frames
         room_ms = max(0.0, self._max_lead_ms - self._playout.lead_ms())
-        return min(self._credit_frames, self._least_frames + int(room_ms / self.frame_ms))
+        return min(self._credit_frames, self._least_frames + int(room_ms / self._frame_ms))

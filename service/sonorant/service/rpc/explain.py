@@ -113,19 +113,20 @@ def _tell_settings(response: explain_pb2.ExplainResponse, spec: UtteranceSpec) -
 def _tell_prompt(
     response: explain_pb2.ExplainResponse, spec: UtteranceSpec, engine: EnginePool, text: str, max_response_bytes: int
 ) -> None:
-    start, texts, most_frames, most_positions = 0, list[str](), 0, 0
+    start, texts, most_frames, most_positions, seconds = 0, list[str](), 0, 0, 0.0
     segments, reading = segments_of(text, spec.policy, spec.lexicon, spec.info.max_segment_chars, spec.written_as)
-    for written, spoken in segments:
+    for written, spoken, manner in segments:
         explanation = engine.explain(spec.params, spoken, written)
         if not texts:
             _tell_first(response, explanation)
         texts.append(explanation.text)
         _tell_segment(response, explanation, reading, start, written)
         most_frames = max(most_frames, explanation.estimated_frames)
+        speed = spec.audio.varied(manner.gain_db, manner.speed).speed
+        seconds += explanation.estimated_frames / engine.info.frame_rate_hz / speed
         most_positions = max(most_positions, len(explanation.rows) + explanation.estimated_frames)
         start += len(written)
     response.text = " ".join(filter(None, texts))
-    seconds = response.estimated_frames / engine.info.frame_rate_hz / spec.audio.speed
     response.estimated_audio_ms = round(seconds * 1000)
     for name, value, limit in (
         ("positions", most_positions, explanation.max_context),

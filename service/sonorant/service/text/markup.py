@@ -5,12 +5,15 @@ from dataclasses import dataclass, replace
 
 import regex
 
+from sonorant.service.text.checks import is_speakable
+
 
 @dataclass(frozen=True, slots=True)
 class Manner:
     """How a stretch of text is to be spoken, beside what is asked of all of it."""
 
     gain_db: float = 0.0
+    speed: float = 1.0
     instructions: str = ""
 
 
@@ -54,7 +57,7 @@ class Place:
     @property
     def has_words(self) -> bool:
         """Whether there are words in the rest of the text."""
-        return any(map(str.isalnum, self.text[self.position :]))
+        return is_speakable(self.text[self.position :])
 
     def match(self, pattern: "regex.Pattern[str]") -> "regex.Match[str] | None":
         """Match here. Raises NeedsMore if only more text can tell whether there is a match."""

@@ -276,16 +276,16 @@ def _words_before_last(text: str) -> str:
 
 def segments_of(
     text: str, policy: TextPolicy, lexicon: Lexicon, max_segment_chars: int, written_as: WrittenAs = PLAIN
-) -> tuple[list[tuple[str, str]], Reading]:
-    """Return the segments of a whole text: as each is written, without markup, and as it is spoken; and how the text
-    was read. Raises InvalidField."""
+) -> tuple[list[tuple[str, str, Manner]], Reading]:
+    """Return the segments of a whole text: as each is written, without markup, as it is spoken, and its manner; and how
+    the text was read. Raises InvalidField."""
     segmenter = Segmenter(policy, len(text), lexicon, max_segment_chars, written_as)
-    segments, written, spoken = list[tuple[str, str]](), "", ""
+    segments, written, spoken, manner = list[tuple[str, str, Manner]](), "", "", NEUTRAL
     for event in segmenter.push(text) + segmenter.end():
         match event:
             case Text():
-                written, spoken = written + event.written, spoken + event.spoken
+                written, spoken, manner = written + event.written, spoken + event.spoken, event.manner
             case EndSegment():
-                segments.append((written, spoken))
+                segments.append((written, spoken, manner))
                 written = spoken = ""
     return segments, segmenter.reading

@@ -10,6 +10,7 @@ import unicodedata
 import regex
 
 from sonorant.service.errors import InvalidField
+from sonorant.service.text.checks import is_speakable
 from sonorant.service.text.markup import Manner, Markup, Place, Said
 from sonorant.service.text.phones import respelled
 from sonorant.service.text.sentences import ends_sentence
@@ -17,6 +18,7 @@ from sonorant.service.text.sentences import ends_sentence
 MAX_DEPTH = 32
 MAX_BREAK_MS = 5000
 PARAGRAPH_MS = 500
+SLOWEST, FASTEST = 0.5, 2.0  # times as fast as usual
 _STRENGTHS_MS = {"none": 0, "x-weak": 100, "weak": 200, "medium": 400, "strong": 700, "x-strong": 1000}
 
 _TEXT = regex.compile(r"[^<&]+")
@@ -34,6 +36,8 @@ _SPELLED = {"characters": "characters", "spell-out": "characters", "verbatim": "
 _VOLUMES_DB = {"silent": -96.0, "x-soft": -12.0, "soft": -6.0, "medium": 0.0, "default": 0.0, "loud": 6.0,
                "x-loud": 12.0}  # fmt: skip
 _DECIBELS = regex.compile(r"[+-]?\d{1,3}(?:\.\d{0,3})?dB", regex.IGNORECASE)
+_RATES = {"x-slow": 0.5, "slow": 0.64, "medium": 1.0, "default": 1.0, "fast": 1.55, "x-fast": 2.0}
+_SHARE = regex.compile(r"(?P<sign>[+-](?=.*%))?(?P<number>\d{1,3}(?:\.\d{0,3})?)(?P<percent>%)?")
 _PLAIN = frozenset(("speak", "p", "s"))
 _HIDDEN = "hidden"  # how the text inside of `sub` is read
 
@@ -50,7 +54,7 @@ class Ssml(Markup):
     def _step(self, at: Place) -> Said:
         said = self._read(at)
         self._said = (self._said + said.text)[-16:]
-        if any(map(str.isalnum, said.text)):
+        if is_speakable(said.text):
             self._is_silent = False
         if said.pause_ms:
             if self._is_silent:  # pauses do not add up
@@ -146,14 +150,20 @@ class Ssml(Markup):
         return Said(num_written, f"{mark} ", PARAGRAPH_MS if name == "p" else 0)
 
     def _in_prosody(self, values: dict[str, str]) -> Manner:
-        self.ignored.update((f"prosody {key}", None) for key in values if key != "volume")
-        if (volume := values.get("volume", "").strip()) in _VOLUMES_DB:
-            return Manner(_VOLUMES_DB[volume])
-        if _DECIBELS.fullmatch(volume):
-            return Manner(self.manner.gain_db + float(volume[:-2]))
-        if volume:
+        gain_db, speed = self.manner.gain_db, self.manner.speed
+        if (volume := values.pop("volume", "").strip()) in _VOLUMES_DB:
+            gain_db = _VOLUMES_DB[volume]
+        elif _DECIBELS.fullmatch(volume):
+            gain_db += float(volume[:-2])
+        elif volume:
             self.ignored["prosody volume"] = None
-        return self.manner
+        if rate := values.pop("rate", "").strip():
+            if (times := _times(rate, speed)) is None:
+                self.ignored["prosody rate"] = None
+            else:
+                speed = min(max(times, SLOWEST), FASTEST)
+        self.ignored.update((f"prosody {key}", None) for key in values)
+        return Manner(gain_db, speed)
 
     def _break_ms(self, values: dict[str, str]) -> int:
         if (time := _TIME.fullmatch(values.get("time", ""))) is not None:
@@ -161,6 +171,18 @@ class Ssml(Markup):
         if "time" in values:
             self.ignored["break time"] = None
         return _STRENGTHS_MS.get(values.get("strength", ""), _STRENGTHS_MS["medium"])
+
+
+def _times(rate: str, around: float) -> float | None:
+    """Return how many times as fast as usual a rate is; None if it is none. `around`: the rate of what is around it."""
+    if rate in _RATES:
+        return _RATES[rate]
+    if (share := _SHARE.fullmatch(rate)) is None:
+        return None
+    times = float(share["number"]) / (100 if share["percent"] else 1)
+    if not share["sign"]:
+        return times
+    return around * (1 + times if share["sign"] == "+" else 1 - times)
 
 
 def _unescaped(text: str) -> str:

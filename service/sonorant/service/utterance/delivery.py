@@ -13,7 +13,7 @@ import numpy as np
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason, Int16Array
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.output import joined, writer_for
-from sonorant.service.audio.writer import Piece
+from sonorant.service.audio.writer import AudioSpec, Piece
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.utterance.receipts import Place
@@ -207,9 +207,14 @@ class Delivery:
             speech.segment.credit.extend(self._taken_samples, self._statistics.num_frames, ahead)
 
     @property
+    def _sound(self) -> AudioSpec:
+        """How the current segment sounds."""
+        return self._segments.audio_of(self._speech.segment)
+
+    @property
     def _taken_samples(self) -> int:
         """How many samples were sent, as if the silence that is left out had been."""
-        per_sample = self._audio.sample_rate_hz / (self._audio.native_rate_hz * self._audio.speed)
+        per_sample = self._audio.sample_rate_hz / (self._audio.native_rate_hz * self._sound.speed)
         return self._statistics.sent_samples + round(self._speech.frames.unsent_samples * per_sample)
 
     # Giving audio out
@@ -218,7 +223,7 @@ class Delivery:
         if self._speech.segment.speakable and not self._begun:
             self._begun = True
             segment = self._speech.segment
-            self._encoded(self._writer.begin(segment.manner.gain_db, carries_on=segment.carried is not None))
+            self._encoded(self._writer.begin(self._sound, carries_on=segment.carried is not None))
 
     async def _write_silence(self, known: Int16Array) -> None:
         """Encode silence in place of frames that the listener has, to be dropped: in pieces, as it may be many minutes.
@@ -236,7 +241,7 @@ class Delivery:
 
     async def _encode(self) -> None:
         """Encode due frames, as far as the listener has room for them; after the last one, the segment's end."""
-        speech, frame_ms = self._speech, self._pacer.frame_ms
+        speech, frame_ms = self._speech, 1000 / (self._spec.info.frame_rate_hz * self._sound.speed)
         most = max(1, int(self._pacer.max_chunk_ms / frame_ms)) if self._audio.may_join else 1
         if num_frames := min(most, speech.num_due):
             await self._pacer.wait(num_frames * frame_ms if self._audio.may_join else self._audio.frame_duration_ms)
@@ -337,7 +342,7 @@ class Delivery:
             return self._writer.end()
         pieces: list[Piece] = []
         if segment.end.pause_ms and self._statistics.received_samples:
-            self._word_times.push_audio(self._audio.pause(segment.end.pause_ms))
+            self._word_times.push_audio(self._sound.pause(segment.end.pause_ms))
             pieces = self._writer.pause(segment.end.pause_ms)
         elif not segment.speakable:
             return []

@@ -140,34 +140,33 @@ class Skipped:
     def draw_of_segment(self, number: int) -> int:
         return self.resumption.segments[number].draw if number < len(self.resumption.segments) else 0
 
-    @property
-    def num_frames(self) -> int:
-        """How many frames the listener has at most."""
+    def num_frames(self, speed: float) -> int:
+        """Return how many frames the listener has at most, if `speed` is the fastest of a segment."""
         unsent_samples = sum(segment.unsent_samples for segment in self.resumption.segments)
-        return math.ceil(unsent_samples / self.frame_samples + self.resumption.received_samples / self._sent_per_frame)
+        sent_per_frame = self._sent_per_frame(speed)
+        return math.ceil(unsent_samples / self.frame_samples + self.resumption.received_samples / sent_per_frame)
 
-    def of_segment(self, number: int) -> KnownSegment | None:
-        """Return the first frames of a segment, which need no audio; `complete`: whether these are all its frames."""
+    def of_segment(self, number: int, speed: float) -> KnownSegment | None:
+        """Return the first frames of a segment, which need no audio; `complete`: whether these are all its frames.
+        `speed`: of the segment."""
         if not self.has_more or number >= len(self.resumption.segments):
             return None
         known = self.resumption.segments[number]
-        unsent_frames = known.unsent_samples / self.frame_samples
-        if known.complete and (len(known.codes) - unsent_frames) * self._sent_per_frame <= self._left_samples:
+        unsent_frames, sent_per_frame = known.unsent_samples / self.frame_samples, self._sent_per_frame(speed)
+        if known.complete and (len(known.codes) - unsent_frames) * sent_per_frame <= self._left_samples:
             return known
-        if self.audio.speed != 1:
+        if speed != 1:
             return None
         again = _FRAMES_AGAIN_OPUS if self.audio.encoding in _OPUS else _FRAMES_AGAIN
-        num_frames = int(unsent_frames + self._left_samples / self._sent_per_frame) - again
+        num_frames = int(unsent_frames + self._left_samples / sent_per_frame) - again
         if num_frames <= 0:
             return None
         codes = known.codes[:num_frames]
         return KnownSegment(codes, False, known.draw, min(known.unsent_samples, len(codes) * self.frame_samples))
 
-    @property
-    def _sent_per_frame(self) -> float:
-        """Samples at the rate of the wire."""
-        audio = self.audio
-        return self.frame_samples * audio.sample_rate_hz / (audio.native_rate_hz * audio.speed)
+    def _sent_per_frame(self, speed: float) -> float:
+        """Return how many samples at the rate of the wire a frame has."""
+        return self.frame_samples * self.audio.sample_rate_hz / (self.audio.native_rate_hz * speed)
 
     def drops(self, piece: Piece) -> bool:
         """Return whether to drop the next piece. Must be called for all pieces in order."""

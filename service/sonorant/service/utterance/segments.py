@@ -9,6 +9,7 @@ import numpy as np
 
 from sonorant.engine import EngineStream, Int16Array, SamplingParams, SynthesisParams
 from sonorant.service.admission.reservations import Reservation
+from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import LimitReached
 from sonorant.service.pacing.credit import Credit
 from sonorant.service.text.checks import is_speakable
@@ -128,6 +129,7 @@ class Segments:
     def __init__(self, spec: UtteranceSpec, reservation: Reservation, phrases: CallerPhrases) -> None:
         self.written: list[str] = []  # the text so far, in the pieces in which it was pushed
         self.num_frames_before = self.pause_ms_before = 0  # of all segments before the current one
+        self.fastest = spec.audio.speed  # of all segments so far
         self._spec = spec
         self.reservation = reservation
         self.phrases = phrases
@@ -170,6 +172,7 @@ class Segments:
             case Text(written=written, spoken=spoken, manner=manner):
                 segment.num_chars += len(written)
                 segment.manner = manner
+                self.fastest = max(self.fastest, self.audio_of(segment).speed)
                 if spoken:
                     segment.push(spoken)
             case EndSegment(last=last, carries_on=carries_on):
@@ -221,7 +224,7 @@ class Segments:
                 num_known = 0 if known_codes is None else len(known_codes)
                 params = replace(params, times_text=segment.text_positions[:num_known])
             stream = self.reservation.open(params, credit_frames, known_codes)
-        segment.attach(stream, Credit(stream, credit_frames, spec.audio, spec.info.frame_samples))
+        segment.attach(stream, Credit(stream, credit_frames, self.audio_of(segment), spec.info.frame_samples))
 
     def may_be_phrase(self, segment: Segment) -> bool:
         """Return whether the text so far is in the phrase cache, so that it can be used if no more text comes."""
@@ -236,6 +239,10 @@ class Segments:
         """Put a segment into the phrase cache, if all of it was made at the first try."""
         if segment.repeatable is not None:
             spoken.keep(self._spec.voice_id, segment.repeatable, segment.spoken)
+
+    def audio_of(self, segment: Segment) -> AudioSpec:
+        """Return how a segment sounds."""
+        return self._spec.audio.varied(segment.manner.gain_db, segment.manner.speed)
 
     def _params(self, segment: Segment) -> SynthesisParams:
         spec = self._spec

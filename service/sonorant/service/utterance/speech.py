@@ -151,7 +151,7 @@ class Speech:
             elif self.frames.num_given:
                 heard = heard_to(text, current.start_char, self.frames.num_given, respell)
         if self.skipped.has_more:  # another session sent audio that is still to be skipped
-            heard = max(heard, heard_to(text, 0, self.skipped.num_frames, respell))
+            heard = max(heard, heard_to(text, 0, self.skipped.num_frames(self.segments.fastest), respell))
         return heard
 
     # What happened
@@ -164,7 +164,8 @@ class Speech:
         is_stored = self.spec.audio.encoding == audio_pb2.AUDIO_ENCODING_CODES
         info, begins = self.spec.info, not is_stored and segment.carried is None
         self.frames = SegmentFrames(info.frame_samples, info.num_codebooks, info.silent_first_frames if begins else 0)
-        self.known = self.skipped.of_segment(segment.number) if segment.speakable else None
+        speed = self.segments.audio_of(segment).speed
+        self.known = self.skipped.of_segment(segment.number, speed) if segment.speakable else None
         if self.known is not None:
             self._count_known(self.known)
         if segment.stream is None:

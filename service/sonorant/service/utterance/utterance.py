@@ -218,9 +218,10 @@ class Utterance:
         """
         try:
             reason = await self._delivery.run(send)
-            if not self.statistics.has_speakable_text:
+            if reason is FinishReason.COMPLETED and not self.statistics.num_frames:
                 num_chars = self.segmenter.num_chars
-                what = f"no letter or digit in {num_chars} characters" if num_chars else "no text"
+                known = " that the checkpoint knows" if self.statistics.has_speakable_text else ""
+                what = f"no letter or digit{known} in {num_chars} characters" if num_chars else "no text"
                 await send(synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}"))
             if ignored := self.segmenter.reading.ignored:
                 what = ", ".join(ignored)[:MAX_IGNORED_CHARS]
@@ -266,9 +267,9 @@ class Utterance:
                 self._charged_longer_chars = self._longer_chars
         for event in events:
             match event:
-                case Text(written, spoken):
+                case Text(written, spoken, manner):
                     self.statistics.text(spoken)
-                    self.word_times.push_text(written)
+                    self.word_times.push_text(written, self.spec.audio.varied(0, manner.speed).speed)
                 case EndSegment():
                     self.word_times.end_text()
             self.segments.apply(event)

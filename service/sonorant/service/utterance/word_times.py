@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sonorant.service.audio.pcm import Samples
-from sonorant.service.text.checks import WIDE, is_wide
+from sonorant.service.text.checks import WIDE, is_speakable, is_wide
 from sonorant.service.text.segmenter import Segmenter
 from sonorant.tts.v1 import synthesis_pb2
 
@@ -70,8 +70,10 @@ def units(word: str) -> int:
 
 @dataclass(slots=True, eq=False)
 class _Part:
-    """A segment: its words that were not reported yet, and what is known of its audio."""
+    """A segment: its words that were not reported yet, and what is known of its audio, in times of its own: from its
+    beginning, and before `speed`."""
 
+    speed: float
     start: int = 0  # offset of its text
     spoken_start: int = 0  # the same in the spoken text
     # The latest text. It is divided into words only when more comes or somebody asks, so as not to delay its speech.
@@ -143,8 +145,8 @@ class WordTimes:
         self._speed = speed
         self.segmenter = segmenter
         self._num_chars = 0
-        self._parts = deque([_Part()])  # text is added to the last; the words of the first are being reported
-        # All times here are before `speed`.
+        self._parts = deque([_Part(speed)])  # text is added to the last; the words of the first are being reported
+        # All times here are of the audio as it is sent.
         self._start_ms = 0.0  # of the first part
         self._at_ms = 0.0  # the earliest time at which its next word can begin
         self._told_ms = 0.0  # everything up to here was reported: no later word may begin before
@@ -162,16 +164,18 @@ class WordTimes:
         audio as sent."""
         self._told_before = dict(word_ends)
 
-    def push_text(self, text: str) -> None:
+    def push_text(self, text: str, speed: float | None = None) -> None:
+        """Add text. `speed`: of this part, if it is not the utterance's."""
         part = self._parts[-1]
+        part.speed = self._speed if speed is None else speed
         self._read(part)
         self._num_chars += len(text)
         part.unread = text
 
     def end_text(self) -> None:
         """End the text of this part. Text pushed next belongs to another one."""
-        self._parts[-1].text_end = self._num_chars
-        self._parts.append(_Part(self._num_chars, self.segmenter.spoken_of(self._num_chars), read_end=self._num_chars))
+        self._parts[-1].text_end = at = self._num_chars
+        self._parts.append(_Part(self._speed, at, self.segmenter.spoken_of(at), read_end=at))
 
     def revise_text(self, start: int) -> None:
         """Drop the text of the part that begins at `start`, and all parts after it. Reported words stay."""
@@ -224,7 +228,6 @@ class WordTimes:
 
     def take_due(self, until_ms: float) -> list[Word]:
         """Return the words that begin before `until_ms` and were not reported yet."""
-        until_ms *= self._speed
         self._parts[0].measure(self._rate_hz)
         self._close()
         words: list[Word] = []
@@ -232,10 +235,10 @@ class WordTimes:
             part = self._parts[0]
             self._read(part)
             part.measure(self._rate_hz)
-            end_ms = self._start_ms + part.audio_ms
+            end_ms = self._sent_ms(part, part.audio_ms)
             is_over = part.audio_ended and part.text_end is not None and until_ms >= end_ms
             if part.onset_ms is not None:
-                self._at_ms = max(self._at_ms, self._start_ms + part.onset_ms)
+                self._at_ms = max(self._at_ms, self._sent_ms(part, part.onset_ms))
                 while part.words and ((begins := self._begins(part)) is not None or is_over):
                     if not is_over and begins is not None and begins[0] >= until_ms:
                         break
@@ -258,10 +261,17 @@ class WordTimes:
     def position(self, heard_ms: float) -> int:
         """Return how far the text was heard, in whole words."""
         self.take_due(heard_ms)
-        told = self.segmenter.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms * self._speed) - 1])
+        told = self.segmenter.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms) - 1])
         # The text of these words may not have its turn yet.
         before = (end for end, ends_ms in self._told_before.items() if ends_ms <= heard_ms)
         return max(told, *(end for end in before if end <= self.segmenter.num_chars), 0)
+
+    def _sent_ms(self, part: _Part, own_ms: float) -> float:
+        """Return when in the audio as it is sent something is that has a time of the first part's own."""
+        return self._start_ms + own_ms / part.speed
+
+    def _own_ms(self, part: _Part, sent_ms: float) -> float:
+        return (sent_ms - self._start_ms) * part.speed
 
     def _sounding(self) -> _Part:
         return next(part for part in self._parts if not part.audio_ended)
@@ -283,28 +293,28 @@ class WordTimes:
             return earliest_ms, part.reached_ms is not None
         reached_ms = part.reached_ms(self.segmenter.spoken_of(part.words[0][0]) - part.spoken_start)
         if reached_ms is None:
-            stands_still = part.sound_ms(self._moved_ms - self._start_ms) >= STANDSTILL_MS
+            stands_still = part.sound_ms(self._own_ms(part, self._moved_ms)) >= STANDSTILL_MS
             return (earliest_ms, False) if stands_still else None
-        begins_ms = max(earliest_ms, self._start_ms + reached_ms)
-        return begins_ms, begins_ms - self._start_ms - reached_ms <= REPORT_MS + part.delay_ms
+        begins_ms = max(earliest_ms, self._sent_ms(part, reached_ms))
+        return begins_ms, self._own_ms(part, begins_ms) - reached_ms <= REPORT_MS + part.delay_ms
 
     def _next_word(self, part: _Part, begins_ms: float, is_followed: bool) -> Word:
         """Take the part's next word. `is_followed`: whether the engine says when it begins."""
         before_ms = self._ended_before_ms(part)
         start, text, num_units = part.words.popleft()
-        lasts_ms = num_units * self.ms_per_unit
+        lasts_ms = num_units * self.ms_per_unit / part.speed
         if is_followed:
             self._moved_ms = begins_ms + lasts_ms
         if part.audio_ended and part.text_end is not None:
-            speech_end_ms = self._start_ms + part.speech_end_ms()
+            speech_end_ms = self._sent_ms(part, part.speech_end_ms())
             if begins_ms >= speech_end_ms:
-                speech_end_ms = max(begins_ms, self._start_ms + part.audio_ms)
+                speech_end_ms = max(begins_ms, self._sent_ms(part, part.audio_ms))
             lasts_ms = (speech_end_ms - begins_ms) * num_units / part.units_left
-        ends_ms = begins_ms + max(lasts_ms, self._speed)  # no two begin in the same millisecond
+        ends_ms = begins_ms + max(lasts_ms, 1.0)  # no two begin in the same millisecond
         self._open = None
         if before_ms is not None:
-            ends_ms = max(before_ms, begins_ms + self._speed)
-            self._learn_rate(ends_ms, num_units)
+            ends_ms = max(before_ms, begins_ms + 1.0)
+            self._learn_rate(ends_ms, num_units, part.speed)
         elif is_followed:
             spoken_end = self.segmenter.spoken_of(start + len(text)) - part.spoken_start
             known_ms = self._ends_known_ms(part, spoken_end, begins_ms)
@@ -312,36 +322,29 @@ class WordTimes:
                 ends_ms = begins_ms + LEAST_LASTS * lasts_ms
                 self._open = part, spoken_end, begins_ms
             else:
-                ends_ms = max(known_ms, begins_ms + max(LEAST_OF_A_LEAP * lasts_ms, self._speed))
+                ends_ms = max(known_ms, begins_ms + max(LEAST_OF_A_LEAP * lasts_ms, 1.0))
         part.has_told = True
         part.units_left -= num_units
         self._at_ms = ends_ms
         self._told(ends_ms, start + len(text))
-        return Word(
-            text,
-            self.segmenter.written_begin(start),
-            self.segmenter.written_end(start + len(text)),
-            round(begins_ms / self._speed),
-            round(ends_ms / self._speed),
-            estimated=not is_followed,
-        )
+        begin, end = self.segmenter.written_begin(start), self.segmenter.written_end(start + len(text))
+        return Word(text, begin, end, round(begins_ms), round(ends_ms), estimated=not is_followed)
 
     def _ended_before_ms(self, part: _Part) -> float | None:
-        """Return when the part's next word is over if another session told that, and the engine does not."""
+        """Return when the next word is over if another session told that, and the engine does not."""
         if part.reached_ms is not None or not self._told_before:
             return None
         start, text, _ = part.words[0]
-        ends_ms = self._told_before.get(self.segmenter.written_end(start + len(text)))
-        return None if ends_ms is None else ends_ms * self._speed
+        return self._told_before.get(self.segmenter.written_end(start + len(text)))
 
-    def _learn_rate(self, ends_ms: float, num_units: int) -> None:
+    def _learn_rate(self, ends_ms: float, num_units: int, speed: float) -> None:
         """Learn from a word that another session told how long those after it take."""
         if self._first_before_ms:
             self._units_before += num_units
         else:
             self._first_before_ms = ends_ms
         if self._units_before >= MIN_UNITS:
-            ms_per_unit = (ends_ms - self._first_before_ms) / self._units_before
+            ms_per_unit = (ends_ms - self._first_before_ms) * speed / self._units_before
             self.ms_per_unit = min(max(ms_per_unit, DEFAULT_MS_PER_UNIT / 4), DEFAULT_MS_PER_UNIT * 4)
 
     def _ends_known_ms(self, part: _Part, spoken_end: int, begins_ms: float) -> float | None:
@@ -352,7 +355,8 @@ class WordTimes:
             reached_ms = part.audio_ms
         if reached_ms is None:
             return None
-        return max(begins_ms, self._start_ms + part.sound_end_ms(begins_ms - self._start_ms, reached_ms))
+        sound_end_ms = part.sound_end_ms(self._own_ms(part, begins_ms), reached_ms)
+        return max(begins_ms, self._sent_ms(part, sound_end_ms))
 
     def _close(self) -> None:
         """Correct the end of the last reported word once it is known, so that it counts as heard at the right time."""
@@ -377,7 +381,7 @@ class WordTimes:
 
     def _add(self, part: _Part, start: int, word: str) -> None:
         spoken = self.segmenter.respell(word)
-        if start >= self._text_ends[-1] and any(map(str.isalnum, spoken)):
+        if start >= self._text_ends[-1] and is_speakable(spoken):
             num_units = units(spoken)
             part.words.append((start, word, num_units))
             part.units += num_units
