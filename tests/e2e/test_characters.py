@@ -13,6 +13,8 @@ WRITTEN = {
     "blanks": ("Good\u00a0evening,\u202fand\u3000thank\u2009you.", "Good evening, and thank you."),
     "full width": ("Ｈｅｌｌｏ　ｗｏｒｌｄ．", "Hello world."),
     "mathematical letters": ("𝐇𝐞𝐥𝐥𝐨 𝓦𝓸𝓻𝓵𝓭.", "Hello World."),
+    "letters in squares and circles": ("🅷🄴🅻🅻🅾 ⓦⓞⓡⓛⓓ.", "HELLO world."),
+    "signs of romanization": ("Hawaiʻi, ↁ عن.", "Hawai'i, 5000 'n."),
     "unheard": ("\ufeffHel\u00adlo\u200b wor\u2060ld\ufe0f.", "Hello world."),
     "emoji": ("Hello world.😀👨\u200d👩\u200d👧", "Hello world."),
     "accents": ("A café in Zu\u0308rich, naïve.", "A cafe in Zurich, naive."),
@@ -26,6 +28,15 @@ async def test_it_sounds_as_the_plain_text(stub: Stub, kind: str) -> None:
         for text in WRITTEN[kind]
     ]
     assert made[0].audio == made[1].audio and made[0].reason == synthesis_pb2.FINISH_REASON_COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("\u0627 \u0640\u0640", ["NO_SPEAKABLE_TEXT"]), ("So \u0627.", []), ("🅷🅸", [])]
+)
+async def test_nothing_but_letters_that_the_voice_lacks_is_told(stub: Stub, text: str, code: list[str]) -> None:
+    clip = await stub.Synthesize(text_to_speech_service_pb2.SynthesizeRequest(text=text))
+    assert [warning.code for warning in clip.warnings] == code
+    assert bool(clip.audio) != bool(code)
 
 
 async def test_words_have_their_places_in_the_written_text(stub: Stub) -> None:

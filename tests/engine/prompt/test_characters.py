@@ -32,6 +32,7 @@ RELATIVES = {
     "accents": ("àéîõü ẵ e\u0301\u0327 Ç ş ů x\u20d7", "aeiou a e C s u x"),
     "letters": ("øßþđıłœŋſ ŉ ʜɪ", "ossthdiloengs 'n hi"),
     "scripts": ("Ελλάδα ქართული हिन्दी ไทย 안녕 ひらがな", "Ellada kartuli hindi aithy annyeong hiragana"),
+    "signs of romanization": ("عليكم ʻain ʔa ʕ ↁↂ ৹ 𐩽 5ↇ ma˥˩", "'lykm 'ain 'a ' 5000 10000 16 1 5 50000 ma"),
     "stops": ("好！好？好；好，好｡ ؛ ‼ ⁇", "hao! hao? hao; hao, hao. ; !! ??"),
     "currencies": ("₩5 ₿5 ₴5 ￡5 5€", "won 5 bitcoin 5 hryvnia 5 pound 5 5 euro"),
     "symbols": ("§5 ±5 ‰ № 6÷2 µm ∞", "section 5 plus or minus 5 per mille number 6 divided by 2 micro m infinity"),
@@ -57,6 +58,8 @@ def test_every_character_is_folded_to_printable_ascii() -> None:
         assert all(char == GAP or (char.isascii() and char.isprintable()) for char in given), hex(code)
         if chr(code).isascii() and chr(code).isprintable():
             assert given == chr(code)
+        elif unicodedata.category(chr(code))[0] in "LMN":
+            assert not set(given) & set("`|^~\\_<>{}[]"), hex(code)
 
 
 @given(cut_texts())

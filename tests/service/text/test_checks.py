@@ -4,12 +4,12 @@ from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import check_characters, check_whole, is_speakable
 
 
-@pytest.mark.parametrize("text", ["a", "7", "é", "你好", "…नमस्ते", "( x )"])
+@pytest.mark.parametrize("text", ["a", "7", "é", "你好", "…नमस्ते", "( x )", "½", "②", "Ⅷ", "ⓗⓘ", "🅷🅸", "🄷"])
 def test_letters_and_digits_of_any_script_are_speakable(text: str) -> None:
     assert is_speakable(text)
 
 
-@pytest.mark.parametrize("text", ["", " \n", "?!…", "—", "\u200b"])
+@pytest.mark.parametrize("text", ["", " \n", "?!…", "—", "\u200b", "😀", "\u3164", "\u115f\uffa0", "\u0301"])
 def test_punctuation_and_blanks_are_not(text: str) -> None:
     assert not is_speakable(text)
     with pytest.raises(InvalidField, match="nothing to say"):

@@ -88,6 +88,10 @@ def _letter(char: str, category: str, name: str) -> str:
     given = anyascii(char)
     if category[0] == "M":  # a vowel sign is a letter, an accent is not
         return given if given.isalpha() and not name.startswith("COMBINING ") else ""
+    # Romanizations also have signs, such as "`" for a glottal stop and "(|)" for a thousand.
+    if category[0] == "N" and not given.isalnum():
+        return _apart(f"{unicodedata.numeric(char):g}")
+    given = "".join(each for each in given.replace("`", "'") if each.isalnum() or each in " '-")
     if name.startswith("CJK ") or category == "No":  # each is a syllable, or a word; "5❶" is not 51
         return _apart(given.lower())
     return given.lower() if name.startswith("HANGUL ") else given
@@ -96,7 +100,7 @@ def _letter(char: str, category: str, name: str) -> str:
 def _sign(char: str, category: str, name: str) -> str:
     """Return the nearest sign of ASCII that is spoken or makes a pause."""
     given = anyascii(char).strip()
-    if "LETTER" in name and "REGIONAL INDICATOR" not in name:  # in squares and circles
+    if category == "So" and "LETTER" in name and "REGIONAL INDICATOR" not in name:  # in squares and circles
         return given if given.isalnum() else GAP
     if name.endswith(("DECIMAL SEPARATOR", "THOUSANDS SEPARATOR")):
         return "." if "DECIMAL" in name else ","

@@ -3,11 +3,15 @@
 import re
 from collections.abc import Iterator
 
+import regex
+
 from sonorant.service.errors import InvalidField
 
 MAX_INSTRUCTION_CHARS = 1024
 WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"  # for a regular expression; see `is_wide`
 _WIDE_ONE = re.compile(rf"[{WIDE}]")
+# Letters in circles and squares are letters, too; fillers that nobody sees are none.
+_SPEAKABLE = regex.compile(r"[[\p{Alphabetic}\p{N}]--\p{Default_Ignorable_Code_Point}]", regex.VERSION1)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all of category Cc but tab and line breaks
 _SLICE_CHARS = 64  # handling this much text takes a few milliseconds at worst
 
@@ -36,7 +40,7 @@ def check_length(num_chars: int, limit: int, field: str) -> None:
 
 def is_speakable(text: str) -> bool:
     """Return whether the text has a letter or a digit of any script."""
-    return any(char.isalnum() for char in text)
+    return _SPEAKABLE.search(text) is not None
 
 
 def is_wide(char: str) -> bool:

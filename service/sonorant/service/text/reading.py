@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sonorant.service.text.checks import is_speakable
 from sonorant.service.text.markup import NEUTRAL, Manner, Markup
 
 MAX_IGNORED_CHARS = 64  # of one name
@@ -44,7 +45,7 @@ class Reading:
         if self._markup is None:
             return []
         held = self._markup.held[:MAX_IGNORED_CHARS]
-        return [*self._markup.ignored, *([held] if any(map(str.isalnum, held)) else [])]
+        return [*self._markup.ignored, *([held] if is_speakable(held) else [])]
 
     def push(self, text: str) -> list[ToSay]:
         """Add text. Return what is said. Raises InvalidField."""
