@@ -36,6 +36,15 @@ WORDS = {
         "mañana el niño está aquí ¿qué pasó? ¡vámonos! pingüino corazón año más él sí también cigüeña 1.º dónde útil"
     ),
 }
+# Numbers, prices, addresses and abbreviations, as language models cut them into tokens.
+TOKENS = (
+    ("It", " is ", "$", "25", ".", "99", " now."),
+    ("At ", "10", ":", "30", "."),
+    ("See ", "example", ".com", "."),
+    ("Python ", "3", ".11", "."),
+    ("Dr", ".", " Lee", ",", " 3", ".", "5", "%"),
+    ("Yes.", " No.", " e", ".", "g", ".", " this"),
+)
 _ENDS = (".", ".", "!", "?", "...", "…", "。", "？", " – ", ": ", ";", "?!", ")", "”", "»", "\n", "\r\n", "")
 _BETWEEN = (" ", " ", " ", " ", ", ", " (", " “", ",  ", "\u00a0", "\u202f", "\u3000", "-", "—", "\n", "\n\n", "\t", "")
 _EXTRAS = (

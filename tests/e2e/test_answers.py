@@ -1,6 +1,7 @@
 """Lines of language models are spoken by a real voice: nothing is lost without a word about it."""
 
 import asyncio
+import itertools
 from collections.abc import Iterable
 
 import pytest
@@ -12,7 +13,7 @@ from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED, Mark
 from tests.e2e.server_process import ServerProcess
 from tests.written_texts import lines
 
-NUM_LINES, CONCURRENT = 80, 4
+PART, CONCURRENT = 100, 4  # lines
 LEAST_MS = 30  # of a unit: half of what the fastest of a hundred lines take
 
 
@@ -26,10 +27,7 @@ def letters_of(words: Iterable[str]) -> str:
     return "".join(filter(str.isalnum, "".join(words)))
 
 
-@pytest.mark.slow
-@pytest.mark.rare
-@pytest.mark.timeout(1800)
-async def test_answers_are_spoken_whole_or_it_is_told(server: ServerProcess) -> None:
+async def check_spoken(server: ServerProcess, first: int, last: int) -> None:
     turns = asyncio.Semaphore(CONCURRENT)
 
     async def check(client: SpeechClient, line: str) -> None:
@@ -56,6 +54,19 @@ async def test_answers_are_spoken_whole_or_it_is_told(server: ServerProcess) -> 
         assert [mark.start_ms for mark in marks] == sorted(mark.start_ms for mark in marks)
 
     async with SpeechClient(server.address) as client, asyncio.TaskGroup() as tasks:
-        for line in lines(NUM_LINES):
+        for line in itertools.islice(lines(last), first, None):
             if any(map(str.isalnum, line)):  # others are refused
                 tasks.create_task(check(client, line))
+
+
+@pytest.mark.slow
+async def test_answers_are_spoken_whole_or_it_is_told(server: ServerProcess) -> None:
+    await check_spoken(server, 0, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("part", range(5))
+async def test_five_hundred_lines(server: ServerProcess, part: int) -> None:
+    await check_spoken(server, part * PART, (part + 1) * PART)

@@ -15,6 +15,7 @@ from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, table
+from tests.written_texts import TOKENS
 
 PCM = {"type": "session.config", "voice": "ada", "response_format": "pcm", "stream_audio": True, "seed": 1}
 Message = dict[str, Any]
@@ -54,6 +55,15 @@ async def test_words_are_spoken_as_they_come() -> None:
         first = await socket.receive(timeout=10)
         assert first.json()["type"] == "audio.start" and first.json()["sentence_text"] == "word "
         assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.BINARY, "before the text was complete"
+
+
+async def test_numbers_in_pieces_are_those_of_the_whole_text() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json(PCM)
+        for pieces in TOKENS:
+            await say(socket, *pieces)
+            _, audio = await until(socket, "session.done")
+            assert audio == spoken("".join(pieces), 1)
 
 
 async def test_an_utterance_has_its_messages_and_its_samples() -> None:

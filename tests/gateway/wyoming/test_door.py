@@ -35,6 +35,7 @@ from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, table
+from tests.written_texts import TOKENS
 
 LISTEN = {"wyoming_listen": "127.0.0.1:0"}
 SAID = "word by word"
@@ -94,6 +95,17 @@ async def test_a_text_in_pieces_sounds_before_it_is_complete_and_is_not_said_twi
         events = first + await until(connection, SynthesizeStopped)
     assert audio(events) == tones(engine, SAID) and len(engine.opened) == 1
     assert AudioStop.is_type(events[-2].type)
+
+
+async def test_numbers_in_pieces_are_those_of_the_whole_text() -> None:
+    engine = FakeEngine()
+    async with gateway(engine, **LISTEN) as door, client(door) as connection:
+        for pieces in TOKENS:
+            await connection.write_event(SynthesizeStart().event())
+            for piece in pieces:
+                await connection.write_event(SynthesizeChunk(piece).event())
+            await connection.write_event(SynthesizeStop().event())
+            assert audio(await until(connection, SynthesizeStopped)) == tones(engine, "".join(pieces))
 
 
 async def test_what_is_wrong_is_told_and_the_connection_lives_on() -> None:
