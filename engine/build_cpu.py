@@ -19,7 +19,12 @@ SOURCES = ("frame.c", "codec.c", "threads.c")
 # The keys are part of the file names that sonorant.engine.cpu.library looks for.
 MACHINES = {"any": ()}
 if platform.machine() == "x86_64":
-    MACHINES |= {"v3": ("-march=x86-64-v3",), "v4": ("-march=x86-64-v4",)}
+    MACHINES |= {
+        "avx2": ("-march=x86-64-v3",),
+        "avxvnni": ("-march=x86-64-v3", "-mavxvnni"),
+        "avx512": ("-march=x86-64-v4",),
+        "vnni": ("-march=x86-64-v4", "-mavx512vnni"),
+    }
 
 
 class BuildHook(BuildHookInterface):  # type: ignore[type-arg]

@@ -37,14 +37,15 @@ class Sources:
         gone: Mapping[str, str] = MappingProxyType({}),
         groups: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`prefix`: of environment variables. `others`: longer prefixes, which belong to other programs. `gone`: what
-        to say about settings that there were once, by their names. `groups`: of the help: their titles, and the names
-        in each; without any, settings are in one list."""
+        """`prefix`: of environment variables. `others`: longer prefixes, which end in _, and names of variables that
+        belong to other programs. `gone`: what to say about settings that there were once, by their names. `groups`: of
+        the help: their titles, and the names in each; without any, settings are in one list."""
         self._gone = {name: f"; {hint}" for name, hint in gone.items()}
         self.settings = tuple(settings)
         self.config_variable = f"{prefix}CONFIG"
         self._prefix = prefix
-        self._others = tuple(others)
+        self._foreign_prefixes = tuple(each for each in others if each.endswith("_"))
+        self._foreign_names = {f"{prefix}CONFIG", *others}
         self._groups = groups
         self._by_name = {setting.name: setting for setting in self.settings}
 
@@ -133,7 +134,7 @@ class Sources:
     def _is_foreign(self, name: str, text: str) -> bool:
         """Return whether a variable with our prefix belongs to something else: to Kubernetes or another program."""
         of_kubernetes = _KUBERNETES.fullmatch(name) or text.startswith(("tcp://", "udp://", "sctp://"))
-        return name == self.config_variable or name.startswith(self._others) or bool(of_kubernetes)
+        return name in self._foreign_names or name.startswith(self._foreign_prefixes) or bool(of_kubernetes)
 
     def _elsewhere(self, key: str) -> str:
         tables = [setting.stage for setting in self.settings if setting.key == key]

@@ -51,7 +51,7 @@ GONE = {
     "encoder_idle_s": "the encoder of recordings runs as long as the server; leave it out",
     "max_queued_recordings": "recordings wait in turns of their callers; set --max-recording-wait-s",
 }
-_OTHERS = ("CLIENT_", "GATEWAY_", "PRETEND_")  # variables of other programs, and of tests
+_OTHERS = ("CLIENT_", "GATEWAY_", "PRETEND_", "CPU")  # variables of other programs, and of tests
 SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, [ENVIRONMENT_PREFIX + name for name in _OTHERS], GONE, HELP)
 _PLACES = {"device", "gpus"}
 _LEFT_OPEN = defaults_of(EngineConfig)

@@ -13,7 +13,7 @@ from sonorant.engine.code2wav.run import runner as runner_module
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav
-from sonorant.engine.cpu.library import library, load
+from sonorant.engine.cpu.library import builds, library, load
 from sonorant.engine.types import Int16Array
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -60,10 +60,15 @@ def begun(runner: Code2WavRunner) -> Code2WavRunner:
     return runner
 
 
-def test_it_makes_what_plain_operations_make(runner: Code2WavRunner, codes: Int16Array, expected: np.ndarray) -> None:
-    samples = begun(runner).decode([0, 1, 2], codes)
+def test_every_build_makes_what_plain_operations_make(
+    folder: Path, codes: Int16Array, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those for the instruction sets of this machine: the others are compiled and not run."""
     assert np.abs(expected).max() > 0.01
-    np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-5)
+    for build, path in builds().items():
+        monkeypatch.setattr(runner_module, "library", lambda path=path: load(path))
+        samples = begun(new_runner(folder)).decode([0, 1, 2], codes)
+        np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-5, err_msg=build)
 
 
 @pytest.mark.parametrize("chunks", [[1] * NUM_FRAMES, [1, 2, 4, 8, 12, 3], [29, 1]])

@@ -5,6 +5,8 @@ keeps the tensors alive in a `Kept`.
 """
 
 import ctypes
+import os
+import re
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_double, c_float, c_int64, c_void_p
 from functools import cache
@@ -14,9 +16,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sonorant.engine.errors import EngineError
+
 LANES = 16  # PACKED in convolutions.h; sizes of models must be multiples of it
-# Builds that a machine can run, best first, by its CPU capability in torch; see engine/build_cpu.py.
-BUILT_FOR = {"AVX512": ("v4", "v3", "any"), "AVX2": ("v3", "any")}
+# Builds of engine/build_cpu.py, best first: what torch must say that the CPU has, and what Linux must say.
+BUILDS = (
+    ("vnni", "AVX512", "avx512_vnni"),
+    ("avx512", "AVX512", ""),
+    ("avxvnni", "AVX2", "avx_vnni"),
+    ("avx2", "AVX2", ""),
+)
+LEVELS = ("AVX512", "AVX2")
+ANY = "any"  # the build for every CPU of this architecture
+BUILD_VARIABLE = "SONORANT_CPU"  # names the build to use, for tests and measurements
 
 
 class Stack(Structure):
@@ -149,12 +161,27 @@ class Kept:
 @cache
 def library() -> Any | None:
     """Return the library with `stack_forward`, `draw_frames`, `decode_frames` and `use_threads`; None if this machine
-    has no build."""
-    for machine in BUILT_FOR.get(torch.backends.cpu.get_cpu_capability(), ("any",)):
-        path = Path(__file__).with_name(f"cpu-{machine}.so")
-        if path.exists():
-            return load(path)
-    return None
+    has no build. Raises EngineError if SONORANT_CPU names a build that cannot run here."""
+    paths = builds()
+    wanted = os.environ.get(BUILD_VARIABLE)
+    if wanted and wanted not in paths:
+        raise EngineError(f"{BUILD_VARIABLE} is {wanted}; what was compiled and runs on this CPU: {', '.join(paths)}")
+    return load(paths[wanted or next(iter(paths))]) if paths else None
+
+
+def builds() -> dict[str, Path]:
+    """Return the builds that this machine can run, by name, the best one first."""
+    level, flags = torch.backends.cpu.get_cpu_capability(), _flags()
+    levels = LEVELS[LEVELS.index(level) :] if level in LEVELS else ()
+    names = [name for name, needed, flag in BUILDS if needed in levels and (not flag or flag in flags)]
+    paths = {name: Path(__file__).with_name(f"cpu-{name}.so") for name in (*names, ANY)}
+    return {name: path for name, path in paths.items() if path.exists()}
+
+
+def _flags() -> set[str]:
+    """What Linux says of the CPU's instructions; empty on machines where it says it differently."""
+    found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return set(found[1].split()) if found else set()
 
 
 def load(path: Path) -> Any:

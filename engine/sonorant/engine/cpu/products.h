@@ -46,17 +46,21 @@ INLINE Floats widened(const char *weights, int64_t at, int format) {
   return (Floats)(__builtin_convertvector(halves, Words) << 16);
 }
 
-// Returns the products of neighbours, added up in pairs.
-INLINE Ints pair_products(Shorts a, Shorts b) {
-#if defined(__AVX512BW__)
-  return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+// Returns sum + the products of neighbours, added up in pairs. A sum of a group fits into 32 bits.
+INLINE Ints add_pairs(Ints sum, Shorts a, Shorts b) {
+#if defined(__AVX512VNNI__)
+  return (Ints)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(__AVX512BW__)
+  return sum + (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVXVNNI__)
+  return (Ints)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
 #elif defined(__AVX2__)
-  return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+  return sum + (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 #elif defined(__SSE2__) && LANES == 4
-  return (Ints)_mm_madd_epi16((__m128i)a, (__m128i)b);
+  return sum + (Ints)_mm_madd_epi16((__m128i)a, (__m128i)b);
 #else
   Ints x = (Ints)a, y = (Ints)b;
-  return (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
+  return sum + (x << 16 >> 16) * (y << 16 >> 16) + (x >> 16) * (y >> 16);
 #endif
 }
 
@@ -95,7 +99,7 @@ INLINE void int8_block(const Product *p, int64_t r, int64_t n, int rows, int out
         if (k % 64 == 0) __builtin_prefetch(w + (j + WIDTH) * stride + k);  // the next block; halves the time
         Shorts weight = __builtin_convertvector(*(const Bytes *)(w + j * stride + k), Shorts);
         for (int i = 0; i < rows; i++)
-          group[i][j] += pair_products(weight, *(const Shorts *)(p->rounded + (r + i) * p->n_in + k));
+          group[i][j] = add_pairs(group[i][j], weight, *(const Shorts *)(p->rounded + (r + i) * p->n_in + k));
       }
     for (int j = 0; j < outputs; j++) {
       float scale = ((const float *)(w + j * stride + p->n_in))[g / GROUP];

@@ -1,15 +1,18 @@
 """Keeps converted weights in a folder, so that later starts map the file into memory in place of converting again.
 
 A file is named after the checkpoint's fingerprint, and has its SHA-256 beside it, as `sha256sum` writes it. A file
-without its checksum, or with another one, is not used. The folder is `sonorant` in $XDG_CACHE_HOME, or in ~/.cache.
+without its checksum, or with another one, is not used. A note beside it has what takes long to find out about the
+weights. The folder is `sonorant` in $XDG_CACHE_HOME, or in ~/.cache.
 """
 
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -69,12 +72,33 @@ def keep(path: Path, tensors: Mapping[str, Tensor]) -> None:
             new.unlink(missing_ok=True)
 
 
+def read_note(path: Path) -> dict[str, Any]:
+    """Return the note beside a file of weights; empty if there is none, or if it is damaged."""
+    try:
+        note = json.loads(_note_path(path).read_text())
+    except (OSError, ValueError):
+        return {}
+    return note if isinstance(note, dict) else {}
+
+
+def keep_note(path: Path, note: Mapping[str, Any]) -> None:
+    """Write the note beside a file of weights. If that fails, the next start has to find it out again."""
+    new = path.with_suffix(f".{os.getpid()}.new")
+    with suppress(OSError):
+        new.write_text(json.dumps(note))
+        new.replace(_note_path(path))
+
+
 def _checksum_path(path: Path) -> Path:
     return path.with_suffix(".sha256")
+
+
+def _note_path(path: Path) -> Path:
+    return path.with_suffix(".json")
 
 
 def _drop_old(folder: Path) -> None:
     by_age = sorted(folder.glob("*.safetensors"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in by_age[MOST_KEPT:]:
-        path.unlink(missing_ok=True)
-        _checksum_path(path).unlink(missing_ok=True)
+        for each in (path, _checksum_path(path), _note_path(path)):
+            each.unlink(missing_ok=True)

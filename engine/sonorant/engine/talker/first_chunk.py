@@ -1,8 +1,12 @@
-"""Delays the step after a stream's first frame until the first chunk is decoded, where talker and codec share a GPU.
+"""Delays the talker's next step while the codec computes on the same GPU, or on the same cores.
 
-A listener is waiting for that chunk, and the codec's call takes three times as long beside a step as alone. With few
+On a GPU only the step after a stream's first frame waits, until the first chunk is decoded: a listener is waiting for
+that chunk, and the codec's call takes three times as long beside a step as alone. With few
 streams, nobody waits for the step, as other listeners still have audio to play. With many, some stream would have its
 first chunk after nearly every step, and all streams would get fewer frames.
+
+On a CPU whose cores both use in full, each step waits. Beside each other, each would stop all threads of the other
+whenever it has one of its cores.
 """
 
 import time
@@ -13,6 +17,8 @@ from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 FEW_ROWS = 8  # wait only if the step before had no more rows
 MAX_WAIT_S = 0.003  # a call of one frame takes 1 ms
 PAUSE_S = 20e-6
+MAX_TURN_S = 2.0  # of the codec on a CPU, which goes on after that
+TURN_PAUSE_S = 500e-6
 
 
 class Sent(Protocol):
@@ -31,6 +37,20 @@ class FirstChunkWait:
         """After a step: wait until the codec has read all records and is idle, or for MAX_WAIT_S at most."""
         if not step.num_prompt_rows or step.num_rows > FEW_ROWS:
             return
-        latest_s = time.monotonic() + MAX_WAIT_S
-        while (not self._sent.is_read or self._codec.busy_since_ns) and time.monotonic() < latest_s:
-            time.sleep(PAUSE_S)
+        _wait(self._sent, self._codec, MAX_WAIT_S, PAUSE_S)
+
+
+class CodecTurn:
+    def __init__(self, sent: Sent, codec: Heartbeat) -> None:
+        self._sent = sent
+        self._codec = codec
+
+    def __call__(self, step: Step) -> None:
+        """After a step: wait until the codec has read all records and is idle, or for MAX_TURN_S at most."""
+        _wait(self._sent, self._codec, MAX_TURN_S, TURN_PAUSE_S)
+
+
+def _wait(sent: Sent, codec: Heartbeat, most_s: float, pause_s: float) -> None:
+    latest_s = time.monotonic() + most_s
+    while (not sent.is_read or codec.busy_since_ns) and time.monotonic() < latest_s:
+        time.sleep(pause_s)

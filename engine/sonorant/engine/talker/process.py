@@ -4,11 +4,12 @@ An exception in a step ends the process, see sonorant.engine.ipc.worker. Faults 
 step, see sonorant.engine.talker.schedule.faults.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
@@ -25,10 +26,13 @@ from sonorant.engine.ipc.messages import (
     StoredRecord,
 )
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
-from sonorant.engine.talker.first_chunk import FirstChunkWait
+from sonorant.engine.talker.first_chunk import CodecTurn, FirstChunkWait
 from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Runner, Stepping
+
+if TYPE_CHECKING:
+    import torch
 
 
 def run(
@@ -92,15 +96,15 @@ def main(
 ) -> None:
     """Entry point of the child process. `codec`: the heartbeat of the Code2Wav process, only read here. `facts`: what
     the talker that this one replaces, or stands by for, reported when it was loaded; empty if there was none."""
-    scheduler, runner, shares_gpu = report_loaded("talker", ready, lambda: _load(config, outbox, facts))
-    waits = [FirstChunkWait(outbox, codec)] if shares_gpu else []
+    scheduler, runner, wait = report_loaded("talker", ready, lambda: _load(config, outbox, facts))
+    waits = [] if wait is None else [wait(outbox, codec)]
     serve("talker", lambda: run(inbox, outbox, scheduler, runner, heartbeat, *waits), lambda: scheduler.num_streams)
 
 
 def _load(
     config: EngineConfig, outbox: Outbox[FrameRecord], facts: Mapping[str, Any]
-) -> tuple[tuple[Scheduler, Runner, bool], Mapping[str, object]]:
-    """Return the scheduler, the runner, whether Code2Wav computes on the same GPU, and the info for the supervisor."""
+) -> tuple[tuple[Scheduler, Runner, type[FirstChunkWait | CodecTurn] | None], Mapping[str, object]]:
+    """Return the scheduler, the runner, how steps wait for Code2Wav, and the info for the supervisor."""
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.cpu.library import use_threads
@@ -135,5 +139,15 @@ def _load(
         "step_s": step_s,
         "alignment_head": runner.alignment_head and astuple(runner.alignment_head),
     }
-    shares_gpu = device.type == "cuda" and find_device(config.code2wav.device) == device
-    return (scheduler, runner, shares_gpu), info
+    return (scheduler, runner, _wait(config, device)), info
+
+
+def _wait(config: EngineConfig, device: "torch.device") -> type[FirstChunkWait | CodecTurn] | None:
+    from sonorant.engine.cuda import find_device
+
+    if find_device(config.code2wav.device) != device:
+        return None
+    if device.type == "cuda":
+        return FirstChunkWait
+    wanted = config.threads("talker") + config.threads("code2wav")
+    return CodecTurn if wanted > len(os.sched_getaffinity(0)) > 1 else None

@@ -14,8 +14,9 @@ import torch
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu import choice
-from sonorant.engine.cpu.library import library, load
+from sonorant.engine.cpu.library import builds, library, load
 from sonorant.engine.errors import EngineError
+from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.int8 import GROUP, Int8Linear, from_int8, to_int8
 from sonorant.engine.model.kept_weights import kept_path
 from sonorant.engine.talker.run import runner as runner_module
@@ -79,12 +80,19 @@ def test_a_weight_is_off_by_half_of_its_groups_step_at_most() -> None:
     assert (off > steps * 0.4).any(), "the bound is not far off"
 
 
-def test_it_says_what_plain_operations_say_with_the_same_weights(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+def test_every_build_says_what_plain_operations_say_with_the_same_weights(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those for the instruction sets of this machine: the others are compiled and not run."""
     plain = TalkerRunner(checkpoint, config(checkpoint), fused=False)
     assert any(isinstance(module, Int8Linear) for module in plain._steps._talker.modules())  # type: ignore[union-attr]
-    for number in range(4):
-        made = utterance(checkpoint, number)
-        np.testing.assert_array_equal(run_alone(runner, checkpoint, made), run_alone(plain, checkpoint, made))
+    made = [utterance(checkpoint, number) for number in range(4)]
+    said = [run_alone(plain, checkpoint, each) for each in made]
+    for build, path in builds().items():
+        monkeypatch.setattr(runner_module, "library", lambda path=path: load(path))
+        runner = TalkerRunner(checkpoint, config(checkpoint))
+        ours = [run_alone(runner, checkpoint, each) for each in made]
+        np.testing.assert_array_equal(ours, said, err_msg=build)
 
 
 def test_so_it_does_where_the_code_predictor_is_as_wide_as_the_talker(tmp_path: Path) -> None:
@@ -144,6 +152,18 @@ def test_a_later_start_maps_what_an_earlier_one_kept(
     expected = run_alone(runner, checkpoint, utterance(checkpoint, 1))
     monkeypatch.setattr("sonorant.engine.talker.run.loading.load_module", None)  # the checkpoint is not read
     np.testing.assert_array_equal(codes(checkpoint), expected)
+
+
+@pytest.mark.parametrize("head", [AlignmentHead(1, 2, 0.8), None])
+def test_a_later_start_knows_the_alignment_head_that_an_earlier_one_found(
+    checkpoint: Checkpoint, head: AlignmentHead | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_path(checkpoint, config(checkpoint), INT8_CONVERSION).with_suffix(".json").unlink(missing_ok=True)
+    found = []
+    monkeypatch.setattr(runner_module, "find_alignment_head", lambda *_: found.append(head) or head)
+    for _ in range(2):
+        assert TalkerRunner(checkpoint, config(checkpoint), finds_alignment=True).alignment_head == head
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("damage", ["a bit", "half", "no checksum"])

@@ -5,6 +5,8 @@ so far and the sampling parameters. Knows nothing of streams, text or credit: th
 """
 
 from collections.abc import Sequence
+from dataclasses import astuple
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,10 +19,12 @@ from sonorant.engine.cpu.library import library
 from sonorant.engine.cpu.model import fits
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.model.alignment import AlignmentHead, find_alignment_head
+from sonorant.engine.model.kept_weights import keep_note, kept_path, read_note
 from sonorant.engine.model.memory import allowed_beside_weights
+from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
-from sonorant.engine.talker.run.loading import load_int8_talker, load_talker
+from sonorant.engine.talker.run.loading import INT8_CONVERSION, load_int8_talker, load_talker
 from sonorant.engine.talker.run.plain import PlainSteps
 from sonorant.engine.talker.run.slot_state import SlotArrays
 from sonorant.engine.talker.run.speech_sample import whole_sample
@@ -29,6 +33,8 @@ from sonorant.engine.types import NO_ID, Float32Array, Int16Array, PassCounts, P
 
 if TYPE_CHECKING:  # Triton comes with the CUDA builds of torch only
     from sonorant.engine.talker.run.fused import FusedSteps
+
+HEAD = "alignment_head"  # in the note beside kept weights
 
 
 class TalkerRunner:
@@ -64,9 +70,9 @@ class TalkerRunner:
         self._frames: Int16Array  # of the last step, if steps are not asynchronous
         self.alignment_head = alignment_head
         num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
-        if finds_alignment and (sample := whole_sample(self.step, checkpoint, config, num_positions)):
-            prompt, codes = sample
-            self.alignment_head = find_alignment_head(talker, checkpoint, prompt, codes.astype(np.int64))
+        if finds_alignment:
+            kept = kept_path(checkpoint, config, INT8_CONVERSION) if is_int8 else None
+            self.alignment_head = self._find_head(talker, checkpoint, config, num_positions, kept)
         simple.alignment_head = self.alignment_head
         if device.type == "cuda" if fused is None else fused:
             self._steps = _fused_steps()(*parts, self.alignment_head)
@@ -129,6 +135,22 @@ class TalkerRunner:
         """Measure the seconds that a frame takes, by rows; empty if steps are not fused. Call it only while there are
         no streams."""
         return {} if isinstance(self._steps, PlainSteps | CompiledSteps) else self._steps.step_times()
+
+    def _find_head(
+        self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, num_positions: int, kept: Path | None
+    ) -> AlignmentHead | None:
+        """Find the alignment head. With `kept`, where the weights are kept, that is done once: on a CPU it takes longer
+        than the rest of a start."""
+        if kept is not None and HEAD in (note := read_note(kept)):
+            return note[HEAD] and AlignmentHead(*note[HEAD])
+        sample = whole_sample(self.step, checkpoint, config, num_positions)
+        if sample is None:
+            return None
+        prompt, codes = sample
+        head = find_alignment_head(talker, checkpoint, prompt, codes.astype(np.int64))
+        if kept is not None:
+            keep_note(kept, {HEAD: head and astuple(head)})
+        return head
 
     def _warm_up(self, sampling: SamplingParams) -> None:
         """Make a frame with each kind of step, so that the first stream need not wait for libraries and allocators."""

@@ -1,0 +1,40 @@
+"""Which build of the C functions a machine uses."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sonorant.engine.cpu import library as module
+from sonorant.engine.cpu.library import BUILDS, builds, library
+from sonorant.engine.errors import EngineError
+
+
+@pytest.mark.parametrize(
+    ("level", "flags", "names"),
+    [
+        ("AVX512", {"avx512_vnni", "avx_vnni"}, ["vnni", "avx512", "avxvnni", "avx2", "any"]),
+        ("AVX512", set(), ["avx512", "avx2", "any"]),
+        ("AVX2", {"avx_vnni"}, ["avxvnni", "avx2", "any"]),
+        ("AVX2", {"avx512_vnni"}, ["avx2", "any"]),
+        ("DEFAULT", set(), ["any"]),
+    ],
+)
+def test_the_best_build_that_the_machine_can_run_comes_first(
+    level: str, flags: set[str], names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*(each[0] for each in BUILDS), "any"):
+        (tmp_path / f"cpu-{name}.so").touch()
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "library.py"))
+    monkeypatch.setattr(module, "_flags", lambda: flags)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: level)
+    assert list(builds()) == names
+
+
+@pytest.mark.skipif(not builds(), reason="installed without a C compiler")
+def test_a_variable_names_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SONORANT_CPU", "any")
+    assert library.__wrapped__()._name.endswith("cpu-any.so")
+    monkeypatch.setenv("SONORANT_CPU", "avx")
+    with pytest.raises(EngineError, match=r"SONORANT_CPU is avx; .* any$"):
+        library.__wrapped__()
