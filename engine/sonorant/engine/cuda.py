@@ -3,6 +3,7 @@
 import ctypes
 import gc
 import math
+import mmap
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -76,10 +77,12 @@ def compute_dtype(wanted: DtypeName, on_disk: str, device: torch.device) -> torc
 
 
 def zeros(shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Like torch.zeros, but on the CPU memory takes none until it is written."""
+    """Like torch.zeros, but on the CPU a page of memory takes none until it is written. NumPy's and torch's own arrays
+    would take 2 MiB for each page."""
     if device.type != "cpu":
         return torch.zeros(*shape, device=device, dtype=dtype)
-    return torch.from_numpy(np.zeros(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).view(*shape)
+    memory = mmap.mmap(-1, max(1, math.prod(shape) * dtype.itemsize), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(memory, dtype=dtype, count=math.prod(shape)).view(*shape)
 
 
 def upload(array: npt.NDArray[np.generic], device: torch.device) -> Tensor:

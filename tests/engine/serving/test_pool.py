@@ -295,6 +295,16 @@ async def test_a_pair_that_could_not_speak_is_tried_again(custom_voice: Path, mo
         await engines.close()
 
 
+async def test_the_warm_up_of_a_slow_machine_ends_early(custom_voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = await start_here([config(custom_voice)])
+    try:
+        monkeypatch.setattr("sonorant.engine.serving.warm_up.MOST_S", 0.0)
+        (spoken,) = await engines.rehearse()
+        assert spoken.num_frames == 1, "of 25"
+    finally:
+        await engines.close()
+
+
 @pytest.mark.slow
 async def test_a_pool_with_a_pair_that_does_not_load_leaves_nothing(custom_voice: Path, base: Path) -> None:
     broken = config(base).but(load_format="safetensors", code2wav_dtype="tf32")  # which the CPU has not
