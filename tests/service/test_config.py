@@ -42,7 +42,7 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--num-slots", "-1"], "--num-slots"),
         (["--talker-device", "gpu"], "cuda:N"),
         (["--dtype", "int8"], "bfloat16"),
-        (["--talker-weights", "int4"], "auto, int8"),
+        (["--talker-weights", "int2"], "auto, int8, int4"),
         (["--talker-weights", "fp8"], "fp8 is gone"),
         (["--drain-grace-s", "nan"], "seconds"),
         (["--num-slot", "4"], "--num-slot is not a setting; did you mean --num-slots?"),

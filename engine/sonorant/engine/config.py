@@ -26,7 +26,7 @@ LoadFormat = Literal["safetensors", "dummy"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 CodecDtypeName = Literal["auto", "float32", "tf32", "float16"]  # bfloat16 costs audible noise
 CODEC_FORMATS = ("float32", "tf32", "float16")
-WeightsName = Literal["auto", "int8"]
+WeightsName = Literal["auto", "int8", "int4"]
 StageName = Literal["talker", "code2wav", "encoder"]
 MpsMode = Literal["auto", "true", "false"]
 
@@ -43,7 +43,7 @@ def _as_weights(text: str) -> str:
         raise ValueError(
             "fp8 is gone, as it made a frame 8 % shorter at most and took half of the memory again: use auto"
         )
-    return str(as_choice("auto", "int8")(text))
+    return str(as_choice("auto", "int8", "int4")(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class TalkerConfig:
     weights: WeightsName = setting(
         "auto",
         _as_weights,
-        "auto|int8",
-        "weights of the talker; auto: as the checkpoint has them, but int8 for large ones on the CPU; int8: rounded "
-        "to eight bits, on the CPU only",
+        "auto|int8|int4",
+        "weights of the talker; auto: as the checkpoint has them, but int8 for large ones on the CPU; int8, int4: "
+        "rounded to eight or four bits, on the CPU only; int4 is faster and changes the speech",
         flag="talker_weights",
     )
     # Settings that are AUTO have become numbers before workers are started.

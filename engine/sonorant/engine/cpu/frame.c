@@ -1,5 +1,5 @@
 // Computes a frame of the talker on the CPU: for models so small that calling an operation costs more than its work, and
-// for large ones with weights of eight bits.
+// for large ones with rounded weights.
 //
 // `stack_forward` passes rows through a decoder stack over paged keys and values; `draw_frames` samples the codes of a
 // frame from hidden states: first codebook, code predictor, sampling. The arithmetic is that of `sonorant.engine.model`
@@ -14,7 +14,7 @@
 
 typedef struct {
   int64_t hidden, intermediate, heads, kv_heads, head_dim, layers;
-  int64_t format;   // of matrices; of eight bits, inputs are multiples of GROUP
+  int64_t format;   // of matrices; of rounded ones, inputs are multiples of GROUP
   double eps;
   const void *const *qkv, *const *out, *const *gate, *const *up, *const *down;  // of each layer: [outputs, inputs]
   const float *const *input_norm, *const *qk_norm, *const *mlp_norm;   // qk_norm: [heads + kv_heads, head_dim]

@@ -7,14 +7,14 @@ from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
 from sonorant.engine.cpu.library import LANES, Frames, Kept, Stack
-from sonorant.engine.model.int8 import Int8Linear
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
+from sonorant.engine.model.rounded import RoundedLinear
 from sonorant.engine.model.talker import Talker
 
 # Most float weights read per frame. With more, most time goes into products, which torch shares among threads.
 MOST_WEIGHTS = 64_000_000
 
-FORMATS = {torch.bfloat16: 0, torch.float32: 1, torch.int8: 2}  # as in products.h
+FORMATS = {"bfloat16": 0, "float32": 1, "int8": 2, "int4": 3}  # as in products.h
 
 
 def can_run(checkpoint: Checkpoint) -> bool:
@@ -44,7 +44,7 @@ def _num_weights(c: TransformerConfig) -> int:
 
 
 def stack_of(
-    layers: nn.ModuleList, norm: RMSNorm, c: TransformerConfig, rotary: RotaryTable, kept: Kept, *, dtype: torch.dtype
+    layers: nn.ModuleList, norm: RMSNorm, c: TransformerConfig, rotary: RotaryTable, kept: Kept, *, weights: str
 ) -> Stack:
     blocks, attentions = [], []
     for layer in layers:
@@ -53,8 +53,8 @@ def stack_of(
         attentions.append(layer.self_attn)
     mlps = [each.mlp for each in blocks]
 
-    def matrices(weights: list[Tensor]) -> int:
-        return kept.tensors([packed(weight, dtype) for weight in weights])
+    def matrices(each: list[Tensor]) -> int:
+        return kept.tensors([packed(weight, weights) for weight in each])
 
     return Stack(
         hidden=c.hidden_size,
@@ -63,7 +63,7 @@ def stack_of(
         kv_heads=c.num_kv_heads,
         head_dim=c.head_dim,
         layers=c.num_layers,
-        format=FORMATS[dtype],
+        format=FORMATS[weights],
         eps=c.rms_norm_eps,
         qkv=matrices([each.qkv_proj.weight for each in attentions]),
         out=matrices([each.o_proj.weight for each in attentions]),
@@ -79,7 +79,7 @@ def stack_of(
     )
 
 
-def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, dtype: torch.dtype) -> Frames:
+def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, weights: str) -> Frames:
     """Make the structure, except for the fields that are kept by slot, which the caller sets."""
     num_codebooks = checkpoint.talker.num_codebooks
     heads, tables = talker.code_predictor.lm_head, talker.code_predictor.model.codec_embedding
@@ -93,9 +93,9 @@ def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Ke
         vocab=checkpoint.talker.vocab_size,
         predictor_vocab=checkpoint.code_predictor.vocab_size,
         eos=checkpoint.talker.codec_eos_id,
-        head=kept.tensor(packed(talker.codec_head.weight, dtype)),
-        predictor_heads=kept.tensors([packed(_weight(head), dtype) for head in heads]),
-        shrink=kept.tensor(packed(_weight(shrink), dtype)) if has_shrink else None,
+        head=kept.tensor(packed(talker.codec_head.weight, weights)),
+        predictor_heads=kept.tensors([packed(_weight(head), weights) for head in heads]),
+        shrink=kept.tensor(packed(_weight(shrink), weights)) if has_shrink else None,
         shrink_bias=kept.tensor(shrink.bias) if has_shrink and isinstance(shrink.bias, Tensor) else None,
         tables=kept.tensors([_weight(each) for each in embeddings]),
     )
@@ -106,16 +106,17 @@ def _weight(module: nn.Module) -> Tensor:
     return module.weight
 
 
-def packed(weight: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a product's weights, row after row."""
-    return weight.to(dtype).contiguous()
+def packed(weight: Tensor, weights: str) -> Tensor:
+    """Return a product's weights, row after row; rounded ones are so already."""
+    return weight.contiguous() if weight.dtype == torch.int8 else weight.to(getattr(torch, weights)).contiguous()
 
 
-def dtype_of(talker: Talker) -> torch.dtype:
-    """Return the format to multiply in: bfloat16, which halves what is read, if it holds all values of the matrices, as
-    it does those of published checkpoints."""
-    if any(isinstance(each, Int8Linear) for each in talker.modules()):
-        return torch.int8
+def format_of(talker: Talker) -> str:
+    """Return the name of the format to multiply in: for weights that are not rounded bfloat16, which halves what is
+    read, if it holds all values of the matrices, as it does those of published checkpoints."""
+    for each in talker.modules():
+        if isinstance(each, RoundedLinear):
+            return each.rounding.name
     matrices = [_weight(each) for each in talker.modules() if isinstance(each, nn.Linear)]
     is_narrow = all(weight.bfloat16().float().equal(weight) for weight in matrices)
-    return torch.bfloat16 if is_narrow else torch.float32
+    return "bfloat16" if is_narrow else "float32"

@@ -1,8 +1,9 @@
-// Products of rows with matrices whose numbers are float32, bfloat16, or whole numbers of eight bits with scales.
+// Products of rows with matrices whose numbers are float32, bfloat16, or whole numbers of eight or four bits with scales.
 //
-// A row of eight-bit weights has `inputs` of them and then a float32 scale for each GROUP. The row that it is multiplied
-// with is rounded to sixteen bits, so that nearly all of the error is that of the weights. Sums of a group are whole
-// numbers, hence exact; those of groups are floats in one order.
+// A row of eight-bit weights has `inputs` of them and then a float32 scale for each GROUP. One of four-bit weights has two
+// in a byte, 8 added to each: byte i of a GROUP4 has weights i and GROUP4 / 2 + i. Then come bfloat16 scales. The row that
+// they are multiplied with is rounded to sixteen bits, so that nearly all of the error is that of the weights. Sums of a
+// group are whole numbers, hence exact; those of groups are floats in one order.
 
 #ifndef SONORANT_PRODUCTS_H
 #define SONORANT_PRODUCTS_H
@@ -16,20 +17,22 @@
 
 #define WIDTH 4  // outputs that a product computes together
 #define MOST_ROWS 8
-#define GROUP 128  // weights that share a scale; as in sonorant.engine.model.int8
+#define GROUP 128  // weights that share a scale; as in sonorant.engine.model.rounded
+#define GROUP4 32
 
-enum { BFLOAT16, FLOAT32, INT8 };  // formats of matrices
+enum { BFLOAT16, FLOAT32, INT8, INT4 };  // formats of matrices
 
 typedef uint32_t Words __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef uint16_t Halves __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
 typedef int16_t Shorts __attribute__((vector_size(LANES * 4), aligned(2), may_alias));
 typedef int8_t Bytes __attribute__((vector_size(LANES * 2), aligned(1), may_alias));
+typedef int8_t Half4 __attribute__((vector_size(GROUP4 / 2), aligned(1), may_alias));
 
 // A product: y [rows, n_out] = x [rows, n_in] w^T, or += if `adds`.
 typedef struct {
   float *y;
   const float *x;
-  const int16_t *rounded;  // x of an eight-bit product, with its scales
+  const int16_t *rounded;  // x of a product with rounded weights, with its scales
   const float *scales;
   const void *w;
   int64_t rows, n_in, n_out;
@@ -37,6 +40,7 @@ typedef struct {
 } Product;
 
 INLINE int64_t row_bytes(int64_t n_in, int format) {
+  if (format == INT4) return n_in / 2 + n_in / GROUP4 * 2;
   return format == FLOAT32 ? 4 * n_in : format == BFLOAT16 ? 2 * n_in : n_in + n_in / GROUP * 4;
 }
 
@@ -109,8 +113,46 @@ INLINE void int8_block(const Product *p, int64_t r, int64_t n, int rows, int out
   finish(p, r, n, rows, outputs, sums);
 }
 
+// Unpacks the weights of a group.
+INLINE void unpack(Shorts weights[GROUP4 / 2 / LANES], const uint8_t *packed) {
+  Half4 both = *(const Half4 *)packed, low = (both & 15) - 8, high = (both >> 4 & 15) - 8;
+#if LANES == 16
+  weights[0] = (Shorts)_mm512_cvtepi8_epi16(_mm256_set_m128i((__m128i)high, (__m128i)low));
+#elif LANES == 8
+  weights[0] = __builtin_convertvector(low, Shorts), weights[1] = __builtin_convertvector(high, Shorts);
+#else
+  Half4 halves[2] = {low, high};
+  for (int v = 0; v < GROUP4 / 2 / LANES; v++)
+    weights[v] = __builtin_convertvector(*(const Bytes *)((const int8_t *)halves + v * 2 * LANES), Shorts);
+#endif
+}
+
+INLINE void int4_block(const Product *p, int64_t r, int64_t n, int rows, int outputs) {
+  Floats sums[MOST_ROWS][WIDTH] = {{{0}}};
+  int64_t stride = row_bytes(p->n_in, INT4);
+  const uint8_t *w = (const uint8_t *)p->w + n * stride;
+  for (int64_t k = 0; k < p->n_in; k += GROUP4)
+    for (int j = 0; j < outputs; j++) {
+      const uint8_t *row = w + j * stride;
+      if (k % 128 == 0) __builtin_prefetch(row + WIDTH * stride + k / 2);
+      Shorts weights[GROUP4 / 2 / LANES];
+      unpack(weights, row + k / 2);
+      uint32_t bits = (uint32_t)((const uint16_t *)(row + p->n_in / 2))[k / GROUP4] << 16;
+      float scale;
+      memcpy(&scale, &bits, sizeof scale);
+      for (int i = 0; i < rows; i++) {
+        Ints group = {0};
+        for (int v = 0; v < GROUP4 / 2 / LANES; v++)
+          group = add_pairs(group, weights[v], *(const Shorts *)(p->rounded + (r + i) * p->n_in + k + v * 2 * LANES));
+        sums[i][j] += __builtin_convertvector(group, Floats) * scale;
+      }
+    }
+  finish(p, r, n, rows, outputs, sums);
+}
+
 INLINE void block(const Product *p, int64_t r, int64_t n, int rows, int outputs, int format) {
   if (format == INT8) int8_block(p, r, n, rows, outputs);
+  else if (format == INT4) int4_block(p, r, n, rows, outputs);
   else float_block(p, r, n, rows, outputs, format);
 }
 
@@ -130,6 +172,7 @@ INLINE void outputs_of(const Product *p, int64_t first, int64_t end, int format)
 static void bfloat16_outputs(const void *p, int64_t first, int64_t end) { outputs_of(p, first, end, BFLOAT16); }
 static void float32_outputs(const void *p, int64_t first, int64_t end) { outputs_of(p, first, end, FLOAT32); }
 static void int8_outputs(const void *p, int64_t first, int64_t end) { outputs_of(p, first, end, INT8); }
+static void int4_outputs(const void *p, int64_t first, int64_t end) { outputs_of(p, first, end, INT4); }
 
 // Rounds each row to whole numbers up to 32767, and returns in `scales` what one is worth: NaN if a number of the row is
 // NaN or infinite.
@@ -159,12 +202,12 @@ static void round_rows(int16_t *rounded, float *scales, const float *x, int64_t 
 static void product(float *y, const float *x, const void *w, int64_t rows, int64_t n_in, int64_t n_out, int format,
                     int adds, float *room) {
   Product p = {y, x, NULL, NULL, w, rows, n_in, n_out, adds};
-  if (format == INT8) {
+  if (format == INT8 || format == INT4) {
     p.scales = room, p.rounded = (int16_t *)(room + rows);
     round_rows((int16_t *)p.rounded, room, x, rows, n_in);
   }
-  Part *part = format == INT8 ? int8_outputs : format == FLOAT32 ? float32_outputs : bfloat16_outputs;
-  share(part, &p, n_out, WIDTH, rows * n_in * n_out);
+  Part *const parts[] = {bfloat16_outputs, float32_outputs, int8_outputs, int4_outputs};
+  share(parts[format], &p, n_out, WIDTH, rows * n_in * n_out);
 }
 
 #endif

@@ -1,4 +1,4 @@
-"""Forecasts how fast a checkpoint with weights of eight bits runs on this CPU, before anything is loaded.
+"""Forecasts how fast a checkpoint with rounded weights runs on this CPU, before anything is loaded.
 
 A frame of the talker reads its weights once, and those of the code predictor once for each further codebook, so memory
 limits it; with many streams its multiplications do, as they limit Code2Wav. Both run at the same time.
@@ -15,7 +15,7 @@ from torch import nn
 
 from sonorant.engine.checkpoint.config import Checkpoint, CodecDecoderConfig
 from sonorant.engine.model.codec.code2wav import Code2Wav, LatentUpsampling, UpsamplingBlock
-from sonorant.engine.model.int8 import use_int8
+from sonorant.engine.model.rounded import Rounding, use_rounded
 from sonorant.engine.model.talker import Talker
 
 MEASURED_S = 0.4
@@ -52,17 +52,18 @@ class FrameWork:
         return next(fitting, 0)
 
 
-def int8_work(checkpoint: Checkpoint) -> FrameWork:
+def rounded_work(checkpoint: Checkpoint, rounding: Rounding) -> FrameWork:
     with torch.device("meta"):
         talker = Talker(checkpoint)
         talker.join()
-        use_int8(talker)
+        use_rounded(talker, rounding)
     predictor = talker.code_predictor
     later = checkpoint.talker.num_codebooks - 1
     once = _matrix_bytes(talker.model.layers) + _matrix_bytes(talker.codec_head) + _matrix_bytes(predictor.lm_head)
     each = _matrix_bytes(predictor.model.layers) + _matrix_bytes(predictor.small_to_mtp_projection)
-    num_bytes = once + later * each  # nearly one for each weight; the predictor's first call has two rows
-    return FrameWork(num_bytes, num_bytes, code2wav_multiplications(checkpoint.codec.decoder))
+    num_bytes = once + later * each  # the predictor's first call has two rows
+    num_weights = num_bytes * 8 // rounding.bits  # and a few scales
+    return FrameWork(num_bytes, num_weights, code2wav_multiplications(checkpoint.codec.decoder))
 
 
 def code2wav_multiplications(config: CodecDecoderConfig) -> int:

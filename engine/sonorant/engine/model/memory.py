@@ -13,7 +13,7 @@ from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
-from sonorant.engine.model.int8 import use_int8
+from sonorant.engine.model.rounded import Rounding, use_rounded
 from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.types import MAX_RECORDING_S
@@ -38,17 +38,17 @@ class MemoryNeed:
         return self.weights + self.state + (CUDA_BYTES if self.device.type == "cuda" else 0)
 
 
-def talker_need(checkpoint: Checkpoint, config: EngineConfig, *, is_int8: bool = False) -> MemoryNeed:
-    """`is_int8`: whether it will run with weights of eight bits."""
+def talker_need(checkpoint: Checkpoint, config: EngineConfig, *, rounding: Rounding | None = None) -> MemoryNeed:
+    """`rounding`: of its matrices, if it will run with rounded ones."""
     device = find_device(config.talker.device)
     dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
     with torch.device("meta"):
         talker = Talker(checkpoint)
-        if is_int8:
+        if rounding is not None:
             talker.to(compute_dtype("auto", checkpoint.dtype, torch.device("cuda")))
             talker.join()
-            use_int8(talker)
-    weights = _num_bytes(talker) if is_int8 else _num_values(talker) * dtype.itemsize
+            use_rounded(talker, rounding)
+    weights = _num_values(talker) * dtype.itemsize if rounding is None else _num_bytes(talker)
     page = kv_page_bytes(checkpoint.talker.stack, config.talker.page_size, dtype)
     least, wanted = num_pages(checkpoint, config)
     return MemoryNeed(device, weights, least * page, wanted * page)

@@ -212,15 +212,15 @@ def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
 
 def _memory(examined: Examined) -> tuple[Verdict, str]:
     """Compare the memory that all workers on a device need with what is free there."""
-    from sonorant.engine.cpu.choice import uses_int8
+    from sonorant.engine.cpu.choice import rounding_of
     from sonorant.engine.model.memory import MemoryNeed, code2wav_need, encoder_need, free_bytes, gib, talker_need
     from sonorant.engine.talker.run.kv_cache import CUDA_SHARE
 
     needs: list[MemoryNeed] = []
     for config in examined.configs:
         checkpoint = load_checkpoint(config.model)
-        is_int8 = uses_int8(checkpoint, config)
-        needs += [talker_need(checkpoint, config, is_int8=is_int8), code2wav_need(checkpoint, config)]
+        rounding = rounding_of(checkpoint, config)
+        needs += [talker_need(checkpoint, config, rounding=rounding), code2wav_need(checkpoint, config)]
     for config in {config.model: config for config in examined.configs}.values():  # one encoder for each checkpoint
         if (need := encoder_need(load_checkpoint(config.model), config)) is not None:
             needs.append(need)
@@ -241,17 +241,20 @@ def _memory(examined: Examined) -> tuple[Verdict, str]:
 
 def _speed(examined: Examined) -> tuple[Verdict, str]:
     """Say how many listeners this CPU bears, by what it reads and multiplies in a second."""
-    from sonorant.engine.cpu.choice import uses_int8
-    from sonorant.engine.cpu.speed import int8_work, measured_speed
+    from sonorant.engine.cpu.choice import rounding_of
+    from sonorant.engine.cpu.speed import measured_speed, rounded_work
 
-    large = {config.model: config for config in examined.configs if uses_int8(load_checkpoint(config.model), config)}
-    if not large:
-        return Verdict.PASS, "forecast only for a checkpoint whose weights have eight bits on the CPU"
-    speed = measured_speed(next(iter(large.values())).threads("talker"))
+    rounded = {
+        config.model: (config, checkpoint, rounding)
+        for config in examined.configs
+        if (rounding := rounding_of(checkpoint := load_checkpoint(config.model), config)) is not None
+    }
+    if not rounded:
+        return Verdict.PASS, "forecast only for a checkpoint whose weights are rounded on the CPU"
+    speed = measured_speed(next(iter(rounded.values()))[0].threads("talker"))
     verdict, parts = Verdict.PASS, []
-    for config in large.values():
-        checkpoint = load_checkpoint(config.model)
-        work, frame_s = int8_work(checkpoint), 1 / checkpoint.frame_rate_hz
+    for _, checkpoint, rounding in rounded.values():
+        work, frame_s = rounded_work(checkpoint, rounding), 1 / checkpoint.frame_rate_hz
         text = f"a second of {checkpoint.name} should take {work.real_time_factor(speed, 1, frame_s):.1f} s"
         if count := work.listeners(speed, frame_s):
             parts.append(f"{text}, and {count} at once can be heard in real time")

@@ -1,5 +1,5 @@
 """Steps of the talker on the CPU, each by two calls of compiled functions (sonorant.engine.cpu): for small models, and
-for weights of eight bits."""
+for rounded weights."""
 
 import ctypes
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import torch
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.library import Kept, Pool, Sampling, Watch
-from sonorant.engine.cpu.model import dtype_of, frames_of, stack_of
+from sonorant.engine.cpu.model import format_of, frames_of, stack_of
 from sonorant.engine.model import sampling
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.layers import RotaryTable
@@ -49,17 +49,17 @@ class CompiledSteps:
         self._pad_text_id = checkpoint.text_ids.tts_pad
         self._num_codebooks = checkpoint.talker.num_codebooks
         kept = self._kept = Kept()
-        weights, device, dtype = dtype_of(talker), cache.storage.device, torch.float32
+        weights, device, dtype = format_of(talker), cache.storage.device, torch.float32
 
         c = checkpoint.talker.stack
         rotary = RotaryTable(c, config.talker.max_context, device, dtype)
-        self._stack = stack_of(talker.model.layers, talker.model.norm, c, rotary, kept, dtype=weights)
+        self._stack = stack_of(talker.model.layers, talker.model.norm, c, rotary, kept, weights=weights)
         predictor = talker.code_predictor
         rotary = RotaryTable(checkpoint.code_predictor.stack, self._num_codebooks, device, dtype)
         self._predictor = stack_of(
-            predictor.model.layers, predictor.model.norm, checkpoint.code_predictor.stack, rotary, kept, dtype=weights
+            predictor.model.layers, predictor.model.norm, checkpoint.code_predictor.stack, rotary, kept, weights=weights
         )
-        self._frames = frames_of(talker, checkpoint, self._predictor, kept, dtype=weights)
+        self._frames = frames_of(talker, checkpoint, self._predictor, kept, weights=weights)
         self._frames.banned = kept.tensor(slots.banned)
         self._frames.seen = kept.tensor(slots.seen)
         self._frames.last_frame = kept.tensor(slots.last_frame)

@@ -6,14 +6,12 @@ from torch import nn
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype
-from sonorant.engine.model.int8 import use_int8
 from sonorant.engine.model.kept_weights import keep, kept_path, read_kept
 from sonorant.engine.model.layers import store_transposed
+from sonorant.engine.model.rounded import Rounding, use_rounded
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.verify import verify_checkpoint
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
-
-INT8_CONVERSION = "int8-1"  # another number whenever `use_int8` makes other tensors of a checkpoint
 
 
 def load_talker(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Talker:
@@ -23,22 +21,22 @@ def load_talker(checkpoint: Checkpoint, config: EngineConfig, device: torch.devi
     return talker
 
 
-def load_int8_talker(checkpoint: Checkpoint, config: EngineConfig) -> Talker:
-    """Return the talker for the CPU with matrices of eight bits: from the file that an earlier start kept, or converted
+def load_rounded_talker(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -> Talker:
+    """Return the talker for the CPU with rounded matrices: from the file that an earlier start kept, or converted
     from the checkpoint and kept."""
-    path = kept_path(checkpoint, config, INT8_CONVERSION)
+    path = kept_path(checkpoint, config, rounding.conversion)
     kept = read_kept(path)
     if kept is None:
         cpu = torch.device("cpu")
         talker = _loaded(checkpoint, config, cpu, compute_dtype("auto", checkpoint.dtype, torch.device("cuda")))
         talker.join()
-        use_int8(talker)
+        use_rounded(talker, rounding)
         keep(path, talker.state_dict())
     else:
         with torch.device("meta"):
             talker = Talker(checkpoint)
             talker.join()
-            use_int8(talker)
+            use_rounded(talker, rounding)
         for name in talker.state_dict():
             parent, _, own = name.rpartition(".")
             setattr(talker.get_submodule(parent), own, nn.Parameter(kept[name], requires_grad=False))

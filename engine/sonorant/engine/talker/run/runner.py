@@ -14,7 +14,7 @@ import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.cpu.choice import uses_int8
+from sonorant.engine.cpu.choice import rounding_of
 from sonorant.engine.cpu.library import library
 from sonorant.engine.cpu.model import fits
 from sonorant.engine.cuda import compute_dtype, find_device
@@ -24,7 +24,7 @@ from sonorant.engine.model.memory import allowed_beside_weights
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
-from sonorant.engine.talker.run.loading import INT8_CONVERSION, load_int8_talker, load_talker
+from sonorant.engine.talker.run.loading import load_rounded_talker, load_talker
 from sonorant.engine.talker.run.plain import PlainSteps
 from sonorant.engine.talker.run.slot_state import SlotArrays
 from sonorant.engine.talker.run.speech_sample import whole_sample
@@ -38,8 +38,8 @@ HEAD = "alignment_head"  # in the note beside kept weights
 
 
 class TalkerRunner:
-    """Runs steps of fused kernels and graphs on CUDA, of compiled functions on the CPU for small models and for weights
-    of eight bits, of plain torch operations otherwise. For tests, `fused` chooses fused (True) or plain (False) steps
+    """Runs steps of fused kernels and graphs on CUDA, of compiled functions on the CPU for small models and for rounded
+    weights, of plain torch operations otherwise. For tests, `fused` chooses fused (True) or plain (False) steps
     on any device."""
 
     @torch.inference_mode()
@@ -55,15 +55,19 @@ class TalkerRunner:
         """`finds_alignment`: speak a sentence to find the alignment head, unless `alignment_head` gives it."""
         self._pad_text_id = checkpoint.text_ids.tts_pad
         device = find_device(config.talker.device)
-        is_int8 = uses_int8(checkpoint, config)
-        dtype = torch.float32 if is_int8 else compute_dtype(config.dtype, checkpoint.dtype, device)
-        talker = load_int8_talker(checkpoint, config) if is_int8 else load_talker(checkpoint, config, device, dtype)
+        rounding = rounding_of(checkpoint, config)
+        if rounding is None:
+            dtype = compute_dtype(config.dtype, checkpoint.dtype, device)
+            talker = load_talker(checkpoint, config, device, dtype)
+        else:
+            dtype = torch.float32
+            talker = load_rounded_talker(checkpoint, config, rounding)
         allowed_bytes = allowed_beside_weights(checkpoint, config)
         self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device, allowed_bytes))
         self._cache = KVCache(checkpoint.talker.stack, config.talker, self.num_pages, device, dtype)
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
         parts = (talker, checkpoint, config, self._cache, self._slots)
-        is_compiled = is_int8 or (device.type == "cpu" and fits(checkpoint, dtype))
+        is_compiled = rounding is not None or (device.type == "cpu" and fits(checkpoint, dtype))
         functions = library() if fused is None and is_compiled else None
         simple = PlainSteps(*parts) if functions is None else CompiledSteps(functions, *parts)
         self._steps: PlainSteps | CompiledSteps | FusedSteps = simple
@@ -71,7 +75,7 @@ class TalkerRunner:
         self.alignment_head = alignment_head
         num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
         if finds_alignment:
-            kept = kept_path(checkpoint, config, INT8_CONVERSION) if is_int8 else None
+            kept = None if rounding is None else kept_path(checkpoint, config, rounding.conversion)
             self.alignment_head = self._find_head(talker, checkpoint, config, num_positions, kept)
         simple.alignment_head = self.alignment_head
         if device.type == "cuda" if fused is None else fused:

@@ -1,4 +1,4 @@
-"""With weights of eight bits, the C functions say what plain operations say with the same weights: in any company, with
+"""With rounded weights, the C functions say what plain operations say with the same weights: in any company, with
 any number of threads, and from the file that an earlier start kept."""
 
 import asyncio
@@ -17,11 +17,10 @@ from sonorant.engine.cpu import choice
 from sonorant.engine.cpu.library import builds, library, load
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.alignment import AlignmentHead
-from sonorant.engine.model.int8 import GROUP, Int8Linear, from_int8, to_int8
 from sonorant.engine.model.kept_weights import kept_path
+from sonorant.engine.model.rounded import INT4, INT8, ROUNDINGS, RoundedLinear, Rounding
 from sonorant.engine.talker.run import runner as runner_module
 from sonorant.engine.talker.run.compiled import CompiledSteps
-from sonorant.engine.talker.run.loading import INT8_CONVERSION
 from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.talker.schedule.rows import BROKEN
 from sonorant.engine.types import Int16Array
@@ -71,26 +70,33 @@ def utterance(checkpoint: Checkpoint, number: int) -> Utterance:
     return prepare(checkpoint, TEXTS[number % len(TEXTS)], sampling, NUM_FRAMES)
 
 
-def test_a_weight_is_off_by_half_of_its_groups_step_at_most() -> None:
-    weight = torch.randn(8, 3 * GROUP, generator=torch.Generator().manual_seed(0)) * torch.logspace(-3, 3, 8)[:, None]
-    weight[0, :GROUP] = 0
-    steps = weight.unflatten(1, (-1, GROUP)).abs().amax(2, keepdim=True) / 127
-    off = (from_int8(to_int8(weight)) - weight).unflatten(1, (-1, GROUP)).abs()
-    assert (off <= steps * 0.5001).all()
+# The step of four bits is rounded itself, and a number that is the opposite of the largest one is a step off.
+@pytest.mark.parametrize(("rounding", "most_steps"), [(INT8, 0.5001), (INT4, 1.05)])
+def test_a_weight_is_off_by_its_groups_step_at_most(rounding: Rounding, most_steps: float) -> None:
+    size = rounding.group
+    weight = torch.randn(8, 12 * size, generator=torch.Generator().manual_seed(0)) * torch.logspace(-3, 3, 8)[:, None]
+    weight[0, :size] = 0
+    packed = rounding.pack(weight)
+    assert packed.shape == (8, rounding.row_bytes(12 * size))
+    steps = weight.unflatten(1, (-1, size)).abs().amax(2, keepdim=True) / (127 if rounding is INT8 else 8)
+    off = (rounding.unpack(packed, 12 * size) - weight).unflatten(1, (-1, size)).abs()
+    assert (off <= steps * most_steps).all()
     assert (off > steps * 0.4).any(), "the bound is not far off"
 
 
+@pytest.mark.parametrize("weights", list(ROUNDINGS))
 def test_every_build_says_what_plain_operations_say_with_the_same_weights(
-    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+    weights: str, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those for the instruction sets of this machine: the others are compiled and not run."""
-    plain = TalkerRunner(checkpoint, config(checkpoint), fused=False)
-    assert any(isinstance(module, Int8Linear) for module in plain._steps._talker.modules())  # type: ignore[union-attr]
+    settings = config(checkpoint, talker_weights=weights)
+    plain = TalkerRunner(checkpoint, settings, fused=False)
+    assert any(isinstance(module, RoundedLinear) for module in plain._steps._talker.modules())  # type: ignore[union-attr]
     made = [utterance(checkpoint, number) for number in range(4)]
     said = [run_alone(plain, checkpoint, each) for each in made]
     for build, path in builds().items():
         monkeypatch.setattr(runner_module, "library", lambda path=path: load(path))
-        runner = TalkerRunner(checkpoint, config(checkpoint))
+        runner = TalkerRunner(checkpoint, settings)
         ours = [run_alone(runner, checkpoint, each) for each in made]
         np.testing.assert_array_equal(ours, said, err_msg=build)
 
@@ -102,8 +108,10 @@ def test_so_it_does_where_the_code_predictor_is_as_wide_as_the_talker(tmp_path: 
     np.testing.assert_array_equal(run_alone(ours, checkpoint, made), run_alone(plain, checkpoint, made))
 
 
-def test_a_stream_says_the_same_alone_and_in_any_company(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize("weights", list(ROUNDINGS))
+def test_a_stream_says_the_same_alone_and_in_any_company(weights: str, checkpoint: Checkpoint) -> None:
     """Up to nine rows at once: eight and one, and each smaller number on the way."""
+    runner = TalkerRunner(checkpoint, config(checkpoint, talker_weights=weights))
     made = [utterance(checkpoint, number) for number in range(9)]
     alone = [run_alone(runner, checkpoint, each) for each in made]
     pages = [tuple(range(8 * i, 8 * i + 8)) for i in range(9)]
@@ -158,7 +166,7 @@ def test_a_later_start_maps_what_an_earlier_one_kept(
 def test_a_later_start_knows_the_alignment_head_that_an_earlier_one_found(
     checkpoint: Checkpoint, head: AlignmentHead | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept_path(checkpoint, config(checkpoint), INT8_CONVERSION).with_suffix(".json").unlink(missing_ok=True)
+    kept_path(checkpoint, config(checkpoint), INT8.conversion).with_suffix(".json").unlink(missing_ok=True)
     found = []
     monkeypatch.setattr(runner_module, "find_alignment_head", lambda *_: found.append(head) or head)
     for _ in range(2):
@@ -182,7 +190,7 @@ def test_damaged_weights_are_converted_again_and_told(
     np.testing.assert_array_equal(codes(checkpoint), expected)
     told = [record.message for record in caplog.records if "damaged" in record.message]
     assert len(told) == (damage != "no checksum")
-    name = kept_path(checkpoint, config(checkpoint), INT8_CONVERSION)
+    name = kept_path(checkpoint, config(checkpoint), INT8.conversion)
     assert name.read_bytes() == files[name], "it is kept again"
 
 
@@ -203,9 +211,9 @@ def test_without_a_compiler_or_with_odd_sizes_torch_speaks_and_one_line_says_so(
     checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = load_checkpoint(write_tiny_checkpoint(tmp_path))
-    assert not choice.uses_int8(odd, config(odd))
+    assert not choice.rounding_of(odd, config(odd))
     monkeypatch.setattr(choice, "library", lambda: None)
-    assert not choice.uses_int8(checkpoint, config(checkpoint))
+    assert not choice.rounding_of(checkpoint, config(checkpoint))
     assert [
         ("128" in r.message, "install gcc" in r.message) for r in caplog.records if r.levelno == logging.WARNING
     ] == [
@@ -216,16 +224,18 @@ def test_without_a_compiler_or_with_odd_sizes_torch_speaks_and_one_line_says_so(
 
 def test_auto_is_int8_for_large_models_alone(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     auto = config(checkpoint, talker_weights="auto")
-    assert not choice.uses_int8(checkpoint, auto)
+    assert choice.rounding_of(checkpoint, auto) is None
     monkeypatch.setattr("sonorant.engine.cpu.model.MOST_WEIGHTS", 1000)
-    assert choice.uses_int8(checkpoint, auto)
-    assert not choice.uses_int8(checkpoint, auto.but(dtype="float32"))
+    assert choice.rounding_of(checkpoint, auto) is INT8
+    assert choice.rounding_of(checkpoint, auto.but(talker_weights="int4")) is INT4
+    assert not choice.rounding_of(checkpoint, auto.but(dtype="float32"))
 
 
-def test_on_a_gpu_it_is_refused(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("weights", list(ROUNDINGS))
+def test_on_a_gpu_it_is_refused(weights: str, checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice, "find_device", lambda name: torch.device("cuda:0"))
-    with pytest.raises(EngineError, match="for the CPU"):
-        choice.uses_int8(checkpoint, config(checkpoint))
+    with pytest.raises(EngineError, match=f"{weights} is for the CPU"):
+        choice.rounding_of(checkpoint, config(checkpoint, talker_weights=weights))
 
 
 def test_real_workers_speak_with_it(checkpoint: Checkpoint) -> None:

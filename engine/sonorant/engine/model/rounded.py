@@ -1,0 +1,98 @@
+"""Matrices of the talker in few bits, for `weights = "int8"` and `weights = "int4"` on the CPU.
+
+A row of such a matrix has its weights as whole numbers, and behind them a scale for each group of them. The C functions
+multiply with the rows as they are (`sonorant.engine.cpu`); `RoundedLinear` is the plain equivalent.
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.model.talker import Talker
+
+
+@dataclass(frozen=True, slots=True)
+class Rounding:
+    """How matrices are rounded; as in products.h."""
+
+    name: str
+    bits: int
+    group: int  # weights that share a scale
+    scale: torch.dtype
+    conversion: str  # named anew whenever `use_rounded` makes other tensors of a checkpoint
+
+    def row_bytes(self, num_in: int) -> int:
+        return num_in * self.bits // 8 + num_in // self.group * self.scale.itemsize
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """Round a matrix [out, in]: int8 [out, row_bytes(in)]. `in` must be a multiple of `group`."""
+        groups = weight.float().reshape(len(weight), -1, self.group)
+        if self.bits == 8:
+            scales = groups.abs().amax(2) / 127
+        else:  # the largest number is -8, as there is no 8
+            largest = groups.gather(2, groups.abs().argmax(2, keepdim=True))[..., 0]
+            scales = (largest / -8).to(self.scale).float()
+        shares = groups / torch.where(scales == 0, 1, scales)[..., None]
+        numbers = shares.round_().clamp_(-(1 << self.bits - 1), (1 << self.bits - 1) - 1).to(torch.int8)
+        if self.bits == 4:
+            low, high = (numbers + 8).view(torch.uint8).chunk(2, dim=2)
+            numbers = (low | high << 4).view(torch.int8)
+        return torch.cat([numbers.flatten(1), scales.to(self.scale).view(torch.int8)], 1)
+
+    def unpack(self, packed: Tensor, num_in: int) -> Tensor:
+        """Return the matrix [out, in] in float32 that such rows stand for."""
+        numbers, scales = packed.split([num_in * self.bits // 8, num_in // self.group * self.scale.itemsize], 1)
+        numbers = numbers.reshape(len(packed), -1, self.group * self.bits // 8)
+        if self.bits == 4:
+            pairs = numbers.view(torch.uint8)
+            numbers = torch.cat([pairs & 15, pairs >> 4], 2).view(torch.int8) - 8
+        return (numbers.float() * scales.contiguous().view(self.scale).float()[..., None]).flatten(1)
+
+
+INT8 = Rounding("int8", 8, 128, torch.float32, "int8-1")
+INT4 = Rounding("int4", 4, 32, torch.bfloat16, "int4-1")
+ROUNDINGS = {each.name: each for each in (INT8, INT4)}
+
+
+def fits_rounded(checkpoint: Checkpoint) -> bool:
+    """Whether all rows of the talker's and the code predictor's matrices are whole groups."""
+    sizes = [
+        size
+        for stack in (checkpoint.talker.stack, checkpoint.code_predictor.stack)
+        for size in (stack.hidden_size, stack.intermediate_size, stack.num_heads * stack.head_dim)
+    ]
+    return all(not size % each.group for size in sizes for each in ROUNDINGS.values())
+
+
+class RoundedLinear(nn.Module):
+    def __init__(self, rounding: Rounding, num_in: int, num_out: int, bias: nn.Parameter | None) -> None:
+        super().__init__()
+        self.rounding, self.num_in = rounding, num_in
+        empty = torch.empty(num_out, rounding.row_bytes(num_in), dtype=torch.int8, device="meta")
+        self.weight = nn.Parameter(empty, requires_grad=False)
+        self.bias = bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.rounding.unpack(self.weight, self.num_in).to(x.dtype), self.bias)
+
+
+def use_rounded(talker: Talker, rounding: Rounding) -> None:
+    """Round what a frame reads, in a talker on the CPU whose projections are joined: all matrices but those that text
+    passes. The rest becomes float32, except for the table of text. On the meta device only the shapes change."""
+    for parent in list(talker.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear) and parent is not talker.text_projection:
+                setattr(parent, name, _rounded(child, rounding))
+    for name, parameter in talker.named_parameters():
+        if parameter.dtype != torch.int8 and name != "model.text_embedding.weight":
+            parameter.data = parameter.data.float()
+
+
+def _rounded(linear: nn.Linear, rounding: Rounding) -> RoundedLinear:
+    rounded = RoundedLinear(rounding, linear.in_features, linear.out_features, linear.bias)
+    if not linear.weight.is_meta:
+        rounded.weight = nn.Parameter(rounding.pack(linear.weight), requires_grad=False)
+    return rounded
