@@ -25,6 +25,8 @@ ENCODER_BYTES = 2 * GIB  # those of an encoder of recordings, with its weights
 # The share of a frame's duration that the workers may spend on making it; the rest is for prompts, first chunks and
 # chance.
 USABLE_TIME = 0.7
+# Most weights that a frame reads of a small model. With more, products take most of the time on a CPU.
+MOST_WEIGHTS = 64_000_000
 
 
 def allowed_bytes(card: Card, gpu_memory_gib: float) -> int:
@@ -98,6 +100,13 @@ def _weights_bytes(checkpoint: Checkpoint) -> int:
     talker = checkpoint.talker
     tables = talker.text_vocab_size * talker.text_hidden_size + 2 * talker.vocab_size * talker.stack.hidden_size
     return 2 * (_layer_values(talker.stack) + _layer_values(checkpoint.code_predictor.stack) + tables)
+
+
+def frame_weights(checkpoint: Checkpoint) -> int:
+    """How many weights of talker and code predictor a frame reads, each as often as it does."""
+    predictor = checkpoint.code_predictor
+    later = _layer_values(predictor.stack) + predictor.vocab_size * checkpoint.talker.stack.hidden_size
+    return _layer_values(checkpoint.talker.stack) + (checkpoint.talker.num_codebooks - 1) * later
 
 
 def _layer_values(stack: TransformerConfig) -> int:

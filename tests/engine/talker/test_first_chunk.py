@@ -9,7 +9,7 @@ import pytest
 
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.talker import first_chunk
-from sonorant.engine.talker.first_chunk import FEW_ROWS, FirstChunkWait
+from sonorant.engine.talker.first_chunk import FEW_ROWS, CodecTurn, FirstChunkWait
 from sonorant.engine.types import PassCounts
 
 FIRST = Step(num_rows=1, num_prompt_rows=9)
@@ -25,10 +25,12 @@ def codec() -> Iterator[Heartbeat]:
         yield heartbeat
 
 
+@pytest.mark.parametrize(("wait", "step"), [(FirstChunkWait, FIRST), (CodecTurn, FIRST), (CodecTurn, Step(40))])
 def test_the_next_step_waits_until_the_codec_has_read_and_decoded(
-    codec: Heartbeat, monkeypatch: pytest.MonkeyPatch
+    wait: type[FirstChunkWait | CodecTurn], step: Step, codec: Heartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(first_chunk, "MAX_WAIT_S", 60.0)
+    monkeypatch.setattr(first_chunk, "MAX_TURN_S", 60.0)
     sent, seen = Sent(), list[str]()
 
     def decode() -> None:
@@ -42,14 +44,18 @@ def test_the_next_step_waits_until_the_codec_has_read_and_decoded(
 
     thread = threading.Thread(target=decode)
     thread.start()
-    FirstChunkWait(sent, codec)(FIRST)
+    wait(sent, codec)(step)
     assert seen == ["read", "decoded"]
     thread.join()
 
 
-def test_a_codec_that_hangs_holds_nobody_up(codec: Heartbeat) -> None:
+@pytest.mark.parametrize("wait", [FirstChunkWait, CodecTurn])
+def test_a_codec_that_hangs_holds_nobody_up(
+    wait: type[FirstChunkWait | CodecTurn], codec: Heartbeat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(first_chunk, "MAX_TURN_S", 0.01)
     codec.busy()
-    FirstChunkWait(Sent(), codec)(FIRST)
+    wait(Sent(), codec)(FIRST)
 
 
 @pytest.mark.parametrize("step", [Step(1), Step(0), Step(FEW_ROWS + 1, num_prompt_rows=9)])

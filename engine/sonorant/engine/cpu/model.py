@@ -10,9 +10,7 @@ from sonorant.engine.cpu.library import LANES, Frames, Kept, Stack
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
 from sonorant.engine.model.rounded import RoundedLinear
 from sonorant.engine.model.talker import Talker
-
-# Most float weights read per frame. With more, most time goes into products, which torch shares among threads.
-MOST_WEIGHTS = 64_000_000
+from sonorant.engine.sizes import MOST_WEIGHTS, frame_weights
 
 FORMATS = {"bfloat16": 0, "float32": 1, "int8": 2, "int4": 3}  # as in products.h
 
@@ -31,16 +29,7 @@ def can_run(checkpoint: Checkpoint) -> bool:
 
 def fits(checkpoint: Checkpoint, dtype: torch.dtype) -> bool:
     """Whether frame.c can run this model with its weights as they are, and faster than torch."""
-    c, p = checkpoint.talker, checkpoint.code_predictor
-    weights = _num_weights(c.stack) + (c.num_codebooks - 1) * (
-        _num_weights(p.stack) + p.vocab_size * c.stack.hidden_size
-    )
-    return dtype == torch.float32 and can_run(checkpoint) and weights <= MOST_WEIGHTS
-
-
-def _num_weights(c: TransformerConfig) -> int:
-    attention = 2 * (c.num_heads + c.num_kv_heads) * c.head_dim * c.hidden_size
-    return c.num_layers * (attention + 3 * c.intermediate_size * c.hidden_size)
+    return dtype == torch.float32 and can_run(checkpoint) and frame_weights(checkpoint) <= MOST_WEIGHTS
 
 
 def stack_of(

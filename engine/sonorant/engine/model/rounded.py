@@ -44,7 +44,8 @@ class Rounding:
 
     def unpack(self, packed: Tensor, num_in: int) -> Tensor:
         """Return the matrix [out, in] in float32 that such rows stand for."""
-        numbers, scales = packed.split([num_in * self.bits // 8, num_in // self.group * self.scale.itemsize], 1)
+        num_bytes = num_in * self.bits // 8
+        numbers, scales = packed[:, :num_bytes], packed[:, num_bytes:]
         numbers = numbers.reshape(len(packed), -1, self.group * self.bits // 8)
         if self.bits == 4:
             pairs = numbers.view(torch.uint8)

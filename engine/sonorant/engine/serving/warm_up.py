@@ -12,7 +12,7 @@ import numpy as np
 
 from sonorant.engine.errors import EngineError
 from sonorant.engine.serving.engine import Engine
-from sonorant.engine.types import PcmChunk, SynthesisParams
+from sonorant.engine.types import PcmChunk, StreamEnd, SynthesisParams
 
 TEXT = "This is a test."
 MAX_FRAMES = 25
@@ -44,13 +44,13 @@ async def warm_up(engine: Engine) -> WarmUp:
     async with engine.open(params, outlives_workers=False) as stream:
         stream.push_text(TEXT)
         stream.end_text()
-        while isinstance(event := await stream.next_event(), PcmChunk):
+        is_over = False
+        while not is_over and isinstance(event := await stream.next_event(), PcmChunk):
             first_audio_s = first_audio_s or time.monotonic() - start_s
             num_frames += event.num_frames
             stream.grant(event.num_frames)
-            if time.monotonic() - start_s > MOST_S:
-                break
-    if num_frames == 0:
+            is_over = time.monotonic() - start_s > MOST_S
+    if isinstance(event, StreamEnd) and num_frames == 0:
         raise EngineError(f"it made no audio ({event.reason.name}) {event.detail}")
     return WarmUp(num_frames, first_audio_s, time.monotonic() - start_s)
 

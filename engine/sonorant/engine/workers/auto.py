@@ -12,8 +12,10 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig, device_with_gpus
 from sonorant.engine.errors import CheckpointError, EngineError
 from sonorant.engine.sizes import (
+    MOST_WEIGHTS,
     SMALLEST_CARD_SLOTS,
     allowed_bytes,
+    frame_weights,
     holds_standby,
     missing_bytes,
     slots_of,
@@ -23,6 +25,7 @@ from sonorant.engine.sizes import (
 log = logging.getLogger(__name__)
 
 MOSTLY_FREE = 0.95  # of a card's memory: nobody else uses it
+FEW_CORES = 4  # with more, talker and Code2Wav beside each other are as fast
 LOOK_AGAIN_S, UNCHANGED_LOOKS = 0.5, 4
 
 
@@ -104,9 +107,18 @@ def _gib(num_bytes: int) -> str:
 
 def threads_per_worker(configs: Sequence[EngineConfig]) -> int:
     """Return how many CPU threads each worker of these pairs gets if the settings leave that open: all together get one
-    per core."""
-    num_busy = sum(not config.is_standby for config in configs)
-    return max(1, len(os.sched_getaffinity(0)) // (2 * num_busy))
+    per core. Where one large model speaks on few cores, each worker gets as many as there are, and they take turns."""
+    num_busy, num_cores = sum(not config.is_standby for config in configs), len(os.sched_getaffinity(0))
+    if num_busy == 1 and num_cores <= FEW_CORES and _is_large_on_the_cpu(configs[0]):
+        return num_cores
+    return max(1, num_cores // (2 * num_busy))
+
+
+def _is_large_on_the_cpu(config: EngineConfig) -> bool:
+    devices = {device_with_gpus(config.talker.device), device_with_gpus(config.code2wav.device)}
+    if any(find_card(device) is not None for device in devices):
+        return False
+    return frame_weights(load_checkpoint(config.model)) > MOST_WEIGHTS
 
 
 def sizes_text(config: EngineConfig) -> str:
