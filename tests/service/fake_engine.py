@@ -74,6 +74,7 @@ class FakeEngine(FakeWorkers):
         self.state = EngineState.READY
         self.on_state: Callable[[EngineState], None] = lambda state: None
         self.num_encoded = 0
+        self.recording_wait_s = 0.0
         self.opened: list[SynthesisParams] = []
         self.callers: list[int] = []  # of each of these
         self.background: list[bool] = []
@@ -209,11 +210,12 @@ class FakeEngine(FakeWorkers):
         return RecordingInfo(MS_PER_BYTE * len(audio), -20.0, 24_000, 1)
 
     async def encode_reference(
-        self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0
+        self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0, wait_s: float = 0.0
     ) -> EncodedReference:
         """A function of the bytes."""
         recording = await self.check_reference(audio)
         self.num_encoded += 1
+        self.recording_wait_s = wait_s  # of the latest
         rng = np.random.default_rng(list(audio[:16]))
         codes = rng.integers(0, 64, (5, 4), dtype=np.int16) if with_codes else None
         return EncodedReference(rng.standard_normal(8, dtype=np.float32), codes, recording)

@@ -48,8 +48,10 @@ class Running:
     encodings: Encodings
     encoder: KeptUpEncoder
 
-    async def encode(self, audio: bytes, want: Want = BOTH, caller: int = 0, holder: int = 0) -> Answer:
-        upload = Upload(audio, hashlib.sha256(audio).digest(), want, caller, holder)
+    async def encode(
+        self, audio: bytes, want: Want = BOTH, caller: int = 0, holder: int = 0, wait_s: float = 0.0
+    ) -> Answer:
+        upload = Upload(audio, hashlib.sha256(audio).digest(), want, caller, holder, wait_s)
         return (await self.encodings.encode(self.encoder, upload))[0]
 
     def jobs(self, recordings: Sequence[bytes], caller: int = 0) -> "list[asyncio.Task[Answer]]":
@@ -288,11 +290,13 @@ async def test_who_would_wait_for_too_long_is_refused_and_told_when_to_come_back
         assert error.value.retry_s == pytest.approx(2.0)
         other = asyncio.create_task(it.encode(different(1)[0], caller=2))  # has waited for nothing yet
         await asyncio.sleep(0)
-        assert not other.done()
+        patient = asyncio.create_task(it.encode(different(1)[0], caller=1, wait_s=12.5))
+        await asyncio.sleep(0)
+        assert not other.done() and not patient.done()
     finally:
         it.encodings._lane_s = usual_s
         stop(pids, signal.SIGCONT)
-    await asyncio.gather(*jobs, other)
+    await asyncio.gather(*jobs, other, patient)
 
 
 async def test_recordings_that_wait_are_bounded(it: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -252,6 +252,19 @@ async def test_checks_come_before_anything_is_made(tmp_path: Path) -> None:
         assert await ids(server) == [] and engine.num_encoded == 0
 
 
+async def test_a_recording_waits_for_as_long_as_its_caller_would_for_a_place() -> None:
+    engine = FakeEngine(task="base")
+    voice = {"reference": {"audio": RECORDING}}
+    async with served(engine) as server:
+        request = SynthesizeRequest(text="x", config={"voice": voice}, scheduling={"max_wait_ms": 30_000})
+        await server.stub.Synthesize(request)
+        assert engine.recording_wait_s == 30
+        opening = config(voice=voice)
+        opening.scheduling.max_wait_ms = 20_000
+        await speak(server.stub, [opening, say("Hello")])
+        assert engine.recording_wait_s == 20
+
+
 async def test_repeated_requests_make_one_voice(tmp_path: Path) -> None:
     engine = FakeEngine(task="base")
     async with served(engine, voices_dir=tmp_path) as server:

@@ -45,6 +45,7 @@ class Upload:
     want: Want
     caller: int  # whose turn it uses
     holder: int  # who may get the result again without an encoding; 0: everybody
+    wait_s: float = 0.0  # how long the caller would wait, if that is longer than a recording may wait in any case
 
 
 @dataclass(slots=True, eq=False)
@@ -154,8 +155,9 @@ class Encodings:
     def _queued(self, encoder: KeptUpEncoder, upload: Upload) -> _Job:
         line = str(upload.caller)
         wait_s = self._lane_s * self._queue.num_ahead(line) / self._lanes_of_one
-        if wait_s > self._max_wait_s:
-            raise _overloaded(f"the recording would wait {wait_s:.1f} s to be encoded", wait_s - self._max_wait_s)
+        allowed_s = max(self._max_wait_s, upload.wait_s)
+        if wait_s > allowed_s:
+            raise _overloaded(f"the recording would wait {wait_s:.1f} s to be encoded", wait_s - allowed_s)
         job = _Job(upload, encoder, asyncio.get_running_loop().create_future(), line)
         self._jobs[_key(encoder, upload)] = job
         self._queue.push(job, line)

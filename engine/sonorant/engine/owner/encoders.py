@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from sonorant.engine.card.driver import find_card
 from sonorant.engine.checkpoint.config import load_checkpoint
@@ -55,13 +56,12 @@ class Encoders:
     def encode(self, server: int, request: Encode, answer: Callable[[Encoded], None]) -> None:
         """Encode a recording of a server process, and call `answer`, unless the recording is dropped before."""
         encoder = self._of_model[self._models[request.pair]]
+        upload = Upload(b"", request.digest, request.want, request.caller, request.holder, request.wait_s)
         with request.audio:
-            upload = Upload(b"", request.digest, request.want, request.caller, request.holder)
             if (known := self._encodings.known(encoder, upload)) is not None:
                 answer(Encoded(request.job, known, Spent()))
                 return
-            audio = request.audio.read()
-        upload = Upload(audio, request.digest, request.want, request.caller, request.holder)
+            upload = replace(upload, audio=request.audio.read())
         key = server, request.job
         self._tasks[key] = asyncio.create_task(self._encode(encoder, request.job, upload, answer), name="recording")
         self._tasks[key].add_done_callback(lambda _: self._tasks.pop(key))

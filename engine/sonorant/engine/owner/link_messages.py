@@ -101,6 +101,7 @@ class Encode:
     want: Want
     caller: int  # whose turn it uses
     holder: int  # who may get the result again without an encoding; 0: everybody
+    wait_s: float  # see Upload
     digest: bytes  # of the recording
     audio: SharedBytes
 

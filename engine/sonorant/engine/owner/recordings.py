@@ -26,7 +26,9 @@ class Recordings:
         """The number of recordings that are being encoded or wait for it."""
         return len(self._waiting)
 
-    async def encode(self, pair: int, audio: bytes, want: Want, caller: int, holder: int) -> tuple[Answer, Spent]:
+    async def encode(
+        self, pair: int, audio: bytes, want: Want, caller: int, holder: int = 0, wait_s: float = 0.0
+    ) -> tuple[Answer, Spent]:
         """Encode a recording with the encoder of a pair. Raises what `Encodings.encode` raises; see there."""
         if self._refusal:
             raise EngineUnavailable(self._refusal)
@@ -35,7 +37,7 @@ class Recordings:
         answer: asyncio.Future[Encoded] = asyncio.get_running_loop().create_future()
         try:
             with SharedBytes.of(audio) as shared:
-                self._packets.send(Encode(job, pair, want, caller, holder, digest, shared), shared.fds())
+                self._packets.send(Encode(job, pair, want, caller, holder, wait_s, digest, shared), shared.fds())
         except OSError as error:
             raise EngineUnavailable(f"the recording cannot be passed to the encoder: {error.strerror}") from error
         self._waiting[job] = answer

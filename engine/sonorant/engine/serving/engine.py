@@ -230,12 +230,12 @@ class Engine:
         return stream
 
     async def encode_reference(
-        self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0
+        self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0, wait_s: float = 0.0
     ) -> EncodedReference:
         """Encode a recording (WAV, FLAC, Ogg or MP3) for cloning; the codes are for cloning with its transcript.
 
         `caller`: whose turn it uses. `holder`: who gets the result without an encoding when the recording comes again;
-        0 is everybody.
+        0 is everybody. `wait_s`: for how long it may wait, if longer than the setting for all.
 
         Raises UnsupportedTask unless this is a Base checkpoint, InvalidRecording with what was measured,
         EngineOverloaded, EngineUnavailable, or EncodingFailed if the encoder failed at this recording. A recording that
@@ -243,14 +243,14 @@ class Engine:
         """
         self._check_clones()
         want = Want.X_VECTOR_AND_CODES if with_codes else Want.X_VECTOR
-        answer, spent = await self._recordings.encode(self.number, audio, want, caller, holder)
+        answer, spent = await self._recordings.encode(self.number, audio, want, caller, holder, wait_s)
         assert answer.x_vector is not None
         return EncodedReference(answer.x_vector, answer.codes, answer.recording, spent)
 
     async def check_reference(self, audio: bytes, *, caller: int = 0) -> RecordingInfo:
         """Check a recording as `encode_reference` does, and raise the same errors, but do not encode it."""
         self._check_clones()
-        return (await self._recordings.encode(self.number, audio, Want.NOTHING, caller, 0))[0].recording
+        return (await self._recordings.encode(self.number, audio, Want.NOTHING, caller))[0].recording
 
     def speaker_embedding(self, speaker: str) -> Float32Array:
         """Return the embedding [hidden] of one of the checkpoint's speakers, for mixing. Reads one row of a file.

@@ -306,11 +306,11 @@ class EnginePool:
         return pairs[index].engine.open_stored(segments, past_codes, credit_frames)
 
     async def encode_reference(
-        self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0
+        self, audio: bytes, *, with_codes: bool, caller: int = 0, holder: int = 0, wait_s: float = 0.0
     ) -> EncodedReference:
         """Encode a recording for cloning with the first Base checkpoint; see `Engine.encode_reference`."""
         engine = self._model(CLONING)[0].engine
-        return await engine.encode_reference(audio, with_codes=with_codes, caller=caller, holder=holder)
+        return await engine.encode_reference(audio, with_codes=with_codes, caller=caller, holder=holder, wait_s=wait_s)
 
     async def check_reference(self, audio: bytes, *, caller: int = 0) -> RecordingInfo:
         """Check a recording as `encode_reference` does, and raise the same errors, but do not encode it."""

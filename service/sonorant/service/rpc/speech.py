@@ -210,9 +210,10 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         limit = caller.text_limit(self._parts.max_text_chars)
         check_whole(request.text, limit, "text")
         timestamps = check_timestamps(request.timestamps, "timestamps")
+        scheduling = check_scheduling(request.scheduling, "scheduling")
         spec = check_synthesis(
             request.config,
-            await self._parts.voices.choose(request.config.voice, "config.voice", caller),
+            await self._parts.voices.choose(request.config.voice, "config.voice", caller, scheduling.max_wait_s),
             self._parts.engine,
             "config",
             non_streaming_default=None,
@@ -220,7 +221,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
             default_format=caller.text_format,
         )
         spec = spec.over(*await self._parts.dictionaries.named(request.config, "config", caller))
-        spec = replace(spec, timestamps=timestamps, scheduling=check_scheduling(request.scheduling, "scheduling"))
+        spec = replace(spec, timestamps=timestamps, scheduling=scheduling)
         allowance, arrived_s = self._parts.allowance(caller), call_context.current().arrived_s
         beginning = Beginning(Playout(), max_lead_ms, whole=whole, arrived_s=arrived_s)
         utterance = Utterance("", spec, allowance, beginning)

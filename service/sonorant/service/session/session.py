@@ -30,6 +30,7 @@ from sonorant.service.utterance.requests import (
     check_utterance_id,
 )
 from sonorant.service.utterance.resumption import Resumption, check_resume
+from sonorant.service.utterance.scheduling import check_scheduling
 from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
@@ -144,7 +145,8 @@ class Session:
 
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
         caller = self._call.caller
-        choice = await self._parts.voices.choose(config.synthesis.voice, "config.synthesis.voice", caller)
+        wait_s = check_scheduling(config.scheduling, "config.scheduling").max_wait_s
+        choice = await self._parts.voices.choose(config.synthesis.voice, "config.synthesis.voice", caller, wait_s)
         spec = check_speak_config(config, choice, self._parts.engine, caller.text_format)
         named = await self._parts.dictionaries.named(config.synthesis, "config.synthesis", caller)
         spec = replace(spec, utterance=replace(spec.utterance.over(*named), receipts=self._receipts))
@@ -188,7 +190,8 @@ class Session:
         assert self._spec is not None, "config came first"
         try:
             caller, replay = self._call.caller, resume.replay
-            choice = await self._parts.voices.choose(replay.voice, "resume.replay.voice", caller)
+            wait_s = self._spec.utterance.scheduling.max_wait_s
+            choice = await self._parts.voices.choose(replay.voice, "resume.replay.voice", caller, wait_s)
             spec = check_synthesis(replay, choice, self._parts.engine, "resume.replay", non_streaming_default=False)
             spec = spec.over(*await self._parts.dictionaries.named(replay, "resume.replay", caller))
             session = self._spec.utterance

@@ -69,8 +69,11 @@ class VoiceChooser:
         self._stored = stored
         self._usage = usage
 
-    async def choose(self, selector: voice_pb2.VoiceSelector, path: str, caller: Caller) -> VoiceChoice:
-        """Return the voice that a selector asks for. `path`: the selector's path in its request.
+    async def choose(
+        self, selector: voice_pb2.VoiceSelector, path: str, caller: Caller, wait_s: float = 0.0
+    ) -> VoiceChoice:
+        """Return the voice that a selector asks for. `path`: the selector's path in its request. `wait_s`: for how long
+        a recording may wait to be encoded, if that is longer than the server's setting.
 
         Raises InvalidField, NotServed, VoiceNotFound, VoiceNotAllowed, VoiceUnusable, and what the store and the
         engine's encoder raise.
@@ -83,7 +86,7 @@ class VoiceChooser:
         check_allowed(caller, "", path)
         match which:
             case "reference":
-                return await self.cloned(selector.reference, f"{path}.reference")
+                return await self.cloned(selector.reference, f"{path}.reference", wait_s)
             case "design":
                 return self.designed(selector.design, f"{path}.design")
             case "speaker_embedding":
@@ -91,14 +94,18 @@ class VoiceChooser:
             case _:
                 return await self.mixed(selector.mix, f"{path}.mix", caller)
 
-    async def cloned(self, reference: voice_pb2.ReferenceAudio, path: str) -> VoiceChoice:
+    async def cloned(self, reference: voice_pb2.ReferenceAudio, path: str, wait_s: float = 0.0) -> VoiceChoice:
         info = self._for_recordings(reference, path)
         caller = call_context.current().caller
         # With API keys, each key has its own: the time of an answer would tell others that a recording was here before.
         holder = caller.number if caller.name else 0
         try:
             voice = await self._engine.encode_reference(
-                reference.audio, with_codes=bool(reference.transcript), caller=caller.number, holder=holder
+                reference.audio,
+                with_codes=bool(reference.transcript),
+                caller=caller.number,
+                holder=holder,
+                wait_s=wait_s,
             )
         except InvalidRecording as error:
             raise InvalidField(f"{path}.audio", str(error), error.reason) from error
