@@ -238,6 +238,17 @@ async def test_mistakes_are_told_and_the_connection_lives_on() -> None:
         assert (await until(socket, "session.done"))[1] == spoken("word", seed=1)
 
 
+async def test_a_recording_in_the_config_is_cloned() -> None:
+    engine = FakeEngine(task="base")
+    uri = "data:audio/wav;base64," + base64.b64encode(b"a recording").decode()
+    async with gateway(engine) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "voice": "label", "ref_audio": uri, "ref_text": "hello"})
+        await say(socket, "word")
+        assert (await until(socket, "session.done"))[1]
+    (params,) = engine.opened
+    assert params.reference_codes is not None and (params.reference_text, params.speaker) == ("hello", None)
+
+
 async def test_what_comes_before_the_config_ends_the_connection() -> None:
     async with gateway(FakeEngine()) as door, connect(door) as socket:
         await say(socket, "word", done=False)
