@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "voice-agent.md").read_text(encoding="utf-8")
 MAX_LINES = 45
 LONG = "Let me look. It closes at six, and on Sundays it is closed all day long, as ever."
 DRIVER = """
-import { SpeechClient } from "sonorant";
+import { SpeechClient, Turn } from "sonorant";
 import { reply, type History, type Player } from "./agent.js";
 
 const [target] = process.argv.slice(2);
@@ -87,9 +87,13 @@ const patient = new SpeechClient("127.0.0.1:1", { whenDown: true });
 const soon = new Promise<string>((resolve) => setTimeout(() => resolve("still looks for a server"), 300));
 const lasting = [patient.synthesize("Hello."), speak("agent", "Hello.", patient)].map((it) => it.then(() => "", why));
 const waits = await Promise.race([soon, ...lasting]);
+const early = new Turn(client);
+early.say("Nobody hears this. ");
+const heardEarly = early.cutOff(0); // before any server has answered
+for await (const event of early) console.log(JSON.stringify({ bytes: `a Turn that was cut off tells ${event.payload}` }));
 const wrong = { voice: { voiceId: "wrenn" } };
 const misspelt = await client.synthesize("Hello.", wrong).then(() => "", (error) => error.reason);
-console.log(JSON.stringify({ history, clip: clip.audio.length, dictionary, failed, nobody, waits, misspelt }));
+console.log(JSON.stringify({ history, clip: clip.audio.length, dictionary, failed, nobody, waits, heardEarly, misspelt }));
 process.exit(0);
 """
 
@@ -141,6 +145,7 @@ async def test_the_agent_speaks_is_interrupted_and_survives_a_cut_connection(pro
         async with asyncio.timeout(200):
             async for line in process.stdout:
                 told = json.loads(line)
+                assert isinstance(told.get("bytes", 0), int), told
                 if num_cuts < 2 and told.get("bytes", 0) > 10_000 * (num_cuts + 1):
                     num_cuts += proxy.cut()
         assert await process.wait() == 0
@@ -155,4 +160,5 @@ async def test_the_agent_speaks_is_interrupted_and_survives_a_cut_connection(pro
     assert " ".join(fifth) in ("Let me", "Let me look.")  # what was heard, although all of it had come
     assert "127.0.0.1:1" in told["nobody"] and "start one with: sonorant-server" in told["nobody"]
     assert told["waits"] == "still looks for a server" and told["misspelt"] == "VOICE_NOT_FOUND"
+    assert told["heardEarly"] == {"text": "", "unheard": "Nobody hears this. ", "playedMs": 0}
     assert second and len(second) < 17 and f"{LONG} ".startswith(" ".join(second) + " ")
