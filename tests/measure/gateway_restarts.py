@@ -133,13 +133,14 @@ async def is_ready(url: str) -> bool:
         return False
 
 
-async def one_round(gateway: GatewayProcess, servers: list[RestartedServer], known: list[bytes], seed: int) -> str:
+async def one_round(
+    gateway: GatewayProcess, servers: list[RestartedServer], known: list[bytes], seed: int, *, kills_server: bool
+) -> str:
     rng = random.Random(seed)
     async with asyncio.TaskGroup() as tasks:
         callers = [Caller(gateway.url, known, random.Random(rng.random())) for _ in range(4)]
         talks = [tasks.create_task(caller.talk(number % 2 == 1)) for number, caller in enumerate(callers)]
         await asyncio.sleep(rng.uniform(0.1, 2))
-        kills_server = seed % 2 == 0
         if kills_server:
             await rng.choice(servers).restart()
         else:
@@ -166,7 +167,8 @@ async def run(args: argparse.Namespace) -> None:
             for seed in range(args.first_seed, args.first_seed + args.rounds):
                 start_s = time.monotonic()
                 try:
-                    told = await one_round(gateway, servers, known, seed)
+                    kills_server = args.servers_only or seed % 2 == 0
+                    told = await one_round(gateway, servers, known, seed, kills_server=kills_server)
                 except ExceptionGroup as error:
                     failed += 1
                     told = "; ".join(f"{type(each).__name__}: {each}" for each in error.exceptions)
@@ -184,6 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.measure.gateway_restarts", description=__doc__)
     parser.add_argument("--rounds", type=int, default=50)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--servers-only", action="store_true", help="kill no process of the gateway")
     asyncio.run(run(parser.parse_args()))
 
 
