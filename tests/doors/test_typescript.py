@@ -90,10 +90,11 @@ const waits = await Promise.race([soon, ...lasting]);
 const early = new Turn(client);
 early.say("Nobody hears this. ");
 const heardEarly = early.cutOff(0); // before any server has answered
-for await (const event of early) console.log(JSON.stringify({ bytes: `a Turn that was cut off tells ${event.payload}` }));
+for await (const event of early) console.log(JSON.stringify({ bytes: event.payload })); // none
 const wrong = { voice: { voiceId: "wrenn" } };
 const misspelt = await client.synthesize("Hello.", wrong).then(() => "", (error) => error.reason);
-console.log(JSON.stringify({ history, clip: clip.audio.length, dictionary, failed, nobody, waits, heardEarly, misspelt }));
+const told = { history, clip: clip.audio.length, dictionary, failed, nobody, waits, heardEarly, misspelt };
+console.log(JSON.stringify(told));
 process.exit(0);
 """
 
