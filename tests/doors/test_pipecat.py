@@ -34,6 +34,7 @@ from pipecat.utils.errors import ErrorCategory
 
 from clients.examples.pipecat_agent import ANSWERS, talk
 from sonorant.pipecat import Heard, SonorantTTSService
+from tests.doors.conftest import attentive_caller
 from tests.doors.judge import HEARING_HZ, assert_agree, assert_idle, assert_says, beginning_of, watched
 
 TEXT = "The quick brown fox jumps over the lazy dog. It (really) was three o'clock, or four."
@@ -154,9 +155,12 @@ async def test_settings_count_for_the_next_turn(server: str) -> None:
     assert "no voice 'nobody'" in errors(up)[0].error
 
 
-async def test_the_example_agent_hears_answers_and_is_interrupted(server: str, caller_wav: str, tmp_path: Path) -> None:
+async def test_the_example_agent_hears_answers_and_is_interrupted(
+    server: str, lines: tuple[bytes, bytes], tmp_path: Path
+) -> None:
     recording = tmp_path / "agent.wav"
-    messages, interruptions = await talk(caller_wav, str(recording), server)
+    with attentive_caller(lines, recording) as caller:
+        messages, interruptions = await talk(caller, str(recording), server)
     roles = [message["role"] for message in messages]
     assert roles == ["user", "assistant", "user", "assistant"]
     assert "weather" in messages[0]["content"]
