@@ -72,9 +72,8 @@ class FakeStream:
     async def __aexit__(self, *_: object) -> None:
         self.cancel()
 
-    @property
-    def moved_at(self) -> int | None:
-        return self.workers.stands_from.get(self.params.sampling.seed)
+    def how_far(self) -> tuple[int | None, int | None]:
+        return self.said_at, self.workers.stands_from.get(self.params.sampling.seed)
 
     def push_text(self, text: str, *, is_last: bool = False) -> None:
         assert not self.text_ended

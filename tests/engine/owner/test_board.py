@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sonorant.engine.ipc.inherited import renumbered
 from sonorant.engine.owner.board import Board, Entry, Word
-from sonorant.engine.serving.server_process import ServerProcess
+from sonorant.engine.serving.owner_link import ServerProcess
 
 
 @given(

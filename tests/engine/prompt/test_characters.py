@@ -10,8 +10,7 @@ from hypothesis import example, given
 from sonorant.engine.prompt.characters import GAP, AsciiStream, said
 from sonorant.engine.prompt.explain import changes_of
 from sonorant.engine.prompt.nfc import normalize
-from sonorant.engine.prompt.offsets import TokenOffsets
-from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
 from tests.engine.prompt.texts import cut_texts, texts
 
 # Relatives of the table in docs/text.md, by its kinds.
@@ -67,17 +66,13 @@ def test_every_character_is_folded_to_printable_ascii() -> None:
 @example(["e", "\u0301", " \U0001f600", " ", "x"])
 def test_tokens_and_offsets_are_the_same_for_every_cutting(ascii_tokenizer: Tokenizer, pieces: list[str]) -> None:
     text = "".join(pieces)
-    stream, offsets = ascii_tokenizer.stream(), TokenOffsets(ascii_tokenizer)
-    ids: list[int] = []
-    for piece in pieces:
-        offsets.push(piece)
-        ids += (new := stream.push(piece))
-        offsets.add(new)
-    offsets.add(last := stream.end())
-    assert ids + last == ascii_tokenizer.encode(text)
-    assert b"".join(map(ascii_tokenizer.bytes_of, ids + last)).decode() == ascii_tokenizer.given(text)
+    offsets = TokenOffsets(ascii_tokenizer)
+    stream = TokenStream(ascii_tokenizer, offsets)
+    ids = [each for piece in pieces for each in stream.push(piece)] + stream.end()
+    assert ids == ascii_tokenizer.encode(text)
+    assert b"".join(map(ascii_tokenizer.bytes_of, ids)).decode() == ascii_tokenizer.given(text)
     positions = [offsets.position_of(char) for char in range(len(text) + 1)]
-    assert positions == sorted(positions) and positions[-1] == len(ids + last)
+    assert positions == sorted(positions) and positions[-1] == len(ids)
 
 
 @given(texts)
@@ -125,10 +120,9 @@ def test_a_checkpoint_that_knows_all_gets_the_text_as_it_is(tokenizer: Tokenizer
 
 def test_words_keep_their_offsets_in_the_written_text(ascii_tokenizer: Tokenizer) -> None:
     written = "\ufeff\u201cIt\u2019s\u201d\u2014well\u2026\n\n\U0001f600 5\u00bd na\u00efve"
-    stream, offsets = ascii_tokenizer.stream(), TokenOffsets(ascii_tokenizer)
-    offsets.push(written)
+    offsets = TokenOffsets(ascii_tokenizer)
+    stream = TokenStream(ascii_tokenizer, offsets)
     ids = stream.push(written) + stream.end()
-    offsets.add(ids)
     spelled = [ascii_tokenizer.text_of(token_id) for token_id in ids]
     ends = [len("".join(spelled[:n])) for n in range(len(ids) + 1)]
     given = ascii_tokenizer.given(written)

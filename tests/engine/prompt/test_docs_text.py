@@ -12,7 +12,7 @@ from tokenizers import decoders
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.prompt.layout import PromptLayout
-from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.prompt.tokenizer import Tokenizer, TokenStream
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
 
 DOC = Path(__file__).parents[3].joinpath("docs/text.md").read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ def table(title: str) -> list[list[str]]:
 @pytest.mark.parametrize("row", table("what comes later begins a new pre-token."), ids=lambda row: row[0])
 def test_what_a_push_releases(tokenizer: Tokenizer, row: list[str]) -> None:
     pieces, expected = (json.loads(f"[{cell.strip('`')}]") for cell in row[:2])
-    stream = tokenizer.stream()
+    stream = TokenStream(tokenizer)
     ids = [stream.push(piece) for piece in pieces][-1]
     assert [spelled(tokenizer, token) for token in ids] == expected
 

@@ -11,7 +11,7 @@ import pytest
 import regex
 
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
-from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.prompt.tokenizer import Tokenizer, TokenStream
 from tests.written_texts import WORDS, lines, texts
 
 # The official tokenizer's pattern; `regex` is another implementation of it than the one in our tokenizer.
@@ -54,7 +54,7 @@ def reference() -> Reference:
 
 def pushed(tokenizer: Tokenizer, text: str, chance: random.Random) -> list[int]:
     """Push a text in pieces of random lengths, as language models make them."""
-    stream, ids, at = tokenizer.stream(), list[int](), 0
+    stream, ids, at = TokenStream(tokenizer), list[int](), 0
     while at < len(text):
         size = chance.choice((1, 2, 3, 4, 8, 40))
         ids += stream.push(text[at : at + size])

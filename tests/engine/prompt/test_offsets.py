@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonorant.engine.prompt.offsets import TokenOffsets
-from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
 
 TEXTS = (
     "Hello, how are you today?",
@@ -19,11 +18,11 @@ TEXTS = (
 
 
 def offsets_of(tokenizer: Tokenizer, pieces: list[str]) -> TokenOffsets:
-    stream, offsets = tokenizer.stream(), TokenOffsets(tokenizer)
+    offsets = TokenOffsets(tokenizer)
+    stream = TokenStream(tokenizer, offsets)
     for piece in pieces:
-        offsets.push(piece)
-        offsets.add(stream.push(piece))
-    offsets.add(stream.end())
+        stream.push(piece)
+    stream.end()
     return offsets
 
 
@@ -68,11 +67,10 @@ def test_characters_that_are_composed_have_the_place_of_their_syllable(tokenizer
 
 
 def test_a_released_end_is_not_composed_with_what_follows(tokenizer: Tokenizer) -> None:
-    stream, offsets = tokenizer.stream(), TokenOffsets(tokenizer)
+    offsets = TokenOffsets(tokenizer)
+    stream = TokenStream(tokenizer, offsets)
     for piece in ("cafe", "\u0301 noir"):
-        offsets.push(piece)
-        offsets.add(stream.push(piece))
-        offsets.flush()
-        offsets.add(stream.flush())
+        stream.push(piece)
+        stream.flush()
     position = offsets.position_of(6)
     assert position == int(position) > 1, "the word begins with a token"

@@ -26,7 +26,7 @@ def test_ids_are_those_of_the_official_processor(tokenizer: Tokenizer, case: dic
     end = ids.index(151645)  # <|im_end|>
     assert tokenizer.encode(text) == ids[3:end]
     assert ids[2] == tokenizer.newline_id
-    assert pushed(tokenizer.stream(), list(text)) == ids[3:end]
+    assert pushed(TokenStream(tokenizer), list(text)) == ids[3:end]
 
 
 def test_control_tokens_are_plain_text(tokenizer: Tokenizer) -> None:
@@ -43,9 +43,9 @@ def test_any_cutting_gives_the_ids_of_the_whole(
     text = "".join(pieces)
     for each in (tokenizer, small_tokenizer):
         whole = each.encode(text)
-        assert pushed(each.stream(), pieces) == whole
-        assert pushed(each.stream(), list(text)) == whole
-        assert pushed(each.stream(), [text]) == whole
+        assert pushed(TokenStream(each), pieces) == whole
+        assert pushed(TokenStream(each), list(text)) == whole
+        assert pushed(TokenStream(each), [text]) == whole
 
 
 @given(
@@ -56,7 +56,7 @@ def test_any_cutting_gives_the_ids_of_the_whole(
 @settings(max_examples=200)
 def test_long_words_are_cut_right(tokenizer: Tokenizer, small_tokenizer: Tokenizer, words: list[str]) -> None:
     for each in (tokenizer, small_tokenizer):
-        assert pushed(each.stream(), words) == each.encode("".join(words))
+        assert pushed(TokenStream(each), words) == each.encode("".join(words))
 
 
 @given(text=texts)
@@ -78,7 +78,7 @@ def test_a_stand_in_grows_as_the_pre_token_it_stands_for(tokenizer: Tokenizer, s
 
 
 def test_a_word_is_released_when_it_is_over(tokenizer: Tokenizer) -> None:
-    stream = tokenizer.stream()
+    stream = TokenStream(tokenizer)
     assert stream.push("Hello ") == tokenizer.encode("Hello")
     assert stream.push("world") == []
     assert stream.push("!") == tokenizer.encode("Hello world")[1:]
@@ -86,7 +86,7 @@ def test_a_word_is_released_when_it_is_over(tokenizer: Tokenizer) -> None:
 
 
 def test_word_by_word_at_most_one_word_is_held(tokenizer: Tokenizer) -> None:
-    stream, released = tokenizer.stream(), 0
+    stream, released = TokenStream(tokenizer), 0
     words = SENTENCE.split()
     for count, word in enumerate(words, start=1):
         released += len(stream.push(word + " "))
@@ -105,19 +105,19 @@ def test_word_by_word_at_most_one_word_is_held(tokenizer: Tokenizer) -> None:
 )
 def test_text_without_spaces_flows(tokenizer: Tokenizer, text: str) -> None:
     """A clause of such text is one pre-token; its tokens come out all the same, a few characters behind."""
-    stream, released = tokenizer.stream(), 0
+    stream, released = TokenStream(tokenizer), 0
     for count, char in enumerate(text, start=1):
         released += len(stream.push(char))
         assert released >= len(tokenizer.encode(text[: max(0, count - 7)])) - 1
 
 
 def test_digits_are_released_at_once(tokenizer: Tokenizer) -> None:
-    stream = tokenizer.stream()
+    stream = TokenStream(tokenizer)
     assert [stream.push(digit) for digit in "123"] == [tokenizer.encode(digit) for digit in "123"]
 
 
 def test_flush_releases_all_but_whitespace(tokenizer: Tokenizer) -> None:
-    stream = tokenizer.stream()
+    stream = TokenStream(tokenizer)
     assert stream.push("Hello") + stream.flush() == tokenizer.encode("Hello")
     assert stream.push(" ") + stream.flush() == []
     assert stream.push("world") + stream.flush() == tokenizer.encode("Hello world")[1:]
@@ -127,7 +127,7 @@ def test_flush_releases_all_but_whitespace(tokenizer: Tokenizer) -> None:
 @given(pieces=cut_texts())
 @settings(max_examples=200)
 def test_flush_leaves_nothing_to_say(small_tokenizer: Tokenizer, pieces: list[str]) -> None:
-    stream = small_tokenizer.stream()
+    stream = TokenStream(small_tokenizer)
     for piece in pieces:
         stream.push(piece)
         stream.flush()
@@ -136,14 +136,14 @@ def test_flush_leaves_nothing_to_say(small_tokenizer: Tokenizer, pieces: list[st
 
 @pytest.mark.parametrize("text", ["", " ", "\n\u3000"])
 def test_nothing_to_say(tokenizer: Tokenizer, text: str) -> None:
-    assert tokenizer.encode(text) == pushed(tokenizer.stream(), [text]) == []
+    assert tokenizer.encode(text) == pushed(TokenStream(tokenizer), [text]) == []
 
 
 @pytest.mark.parametrize("unit", ["a", "我", ".", "\n", "e\u0301", "\u0301", "Hello "])
 def test_time_is_linear_and_memory_bounded(tokenizer: Tokenizer, unit: str) -> None:
     """64 k characters, one by one: quadratic work would take minutes."""
     text = "x" + unit * (65536 // len(unit)) + "x"
-    stream = tokenizer.stream()
+    stream = TokenStream(tokenizer)
     begin = time.perf_counter()
     ids = []
     longest_held = 0

@@ -280,7 +280,7 @@ async def test_whatever_callers_do_every_stream_ends_once(engine: OwnedEngine, s
             for _ in range(rng.randint(0, 12)):
                 match rng.randrange(8):
                     case 0 | 1 | 2:
-                        stream.push_text(rng.choice(SENTENCES)) if not stream._text_ended else None
+                        stream.push_text(rng.choice(SENTENCES)) if not stream._text.ended else None
                     case 3:
                         stream.flush_text()
                     case 4:

@@ -13,7 +13,6 @@ from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.session.turns import MAX_REMEMBERED, OpenUtterance, Turns
 from sonorant.service.utterance.allowance import Allowance
-from sonorant.service.utterance.phrases import CallerPhrases, Phrases
 from sonorant.service.utterance.requests import check_synthesis
 from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.service.voices.choice import VoiceChoice
@@ -21,7 +20,7 @@ from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.speak_pb2 import SpeakResponse
 from tests.service.fake_engine import FakeEngine
 
-NO_PHRASES = CallerPhrases(Phrases(0), "")
+NO_PHRASES = None
 
 
 class Session:

@@ -99,7 +99,6 @@ def test_text_that_is_divided_otherwise_is_charged_after_all() -> None:
         free = FreeText(heard)
         assert free.take("Hello there") == 9
         assert sum(free.begin_segment(*segment) for segment in segments) == due, segments
-    assert FreeText(None).begin_segment(1, 5, 0) == 0
 
 
 def test_a_key_comes_from_a_file_or_is_made(tmp_path: Path) -> None:

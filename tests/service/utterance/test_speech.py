@@ -50,7 +50,8 @@ class Driven:
             self.segment.empty()
             self.write()
         elif speech.needs_stream:
-            self.stream = SimpleNamespace(said_at=None, moved_at=None, frames_in_common=lambda _: count)
+            self.said_at: int | None = None
+            self.stream = SimpleNamespace(how_far=lambda: (self.said_at, None), frames_in_common=lambda _: count)
             self.segment.stream = self.stream
             speech.opened()
         elif state in (State.SET_BACK, State.ENDING):
@@ -62,7 +63,7 @@ class Driven:
 
     def take(self, act: str, count: int) -> None:
         if act == "take said":
-            self.stream.said_at = self.speech.frames.num_frames
+            self.said_at = self.speech.frames.num_frames
         reason = {"runaway": RUNAWAY, "die": UNAVAILABLE}.get(act)
         self.speech.take([self.frames(count, silent=act == "take silence") if reason is None else end(reason)])
 

@@ -26,4 +26,4 @@ def test_the_budget_adds_up_on_the_injected_clock() -> None:
     assert first is not None
     assert (first.opening_ms, first.text_ms, first.encode_ms) == (250.0, 500.0, 750.0)
     assert first.hold_ms == pytest.approx(3000 - 500 - 1000 - 750)
-    assert statistics.first_budget() is None, "it is of the first audio only"
+    assert statistics.budget is first

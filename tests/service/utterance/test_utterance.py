@@ -16,7 +16,6 @@ from sonorant.service.errors import InvalidField, LimitReached
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.text.segmenter import TextPolicy
 from sonorant.service.utterance.allowance import Allowance
-from sonorant.service.utterance.phrases import CallerPhrases, Phrases
 from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
 from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.service.voices.choice import VoiceChoice
@@ -25,7 +24,7 @@ from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 
-NO_PHRASES = CallerPhrases(Phrases(0), "")
+NO_PHRASES = None
 
 CREDIT_OF_A_LONG_TEXT = "a" * 60  # more frames than the engine makes unasked
 

@@ -57,23 +57,23 @@ def clusters(text: str) -> Iterator[str]:
 
 
 class NfcStream:
-    """Normalizes a text pushed in pieces: the results of `push` and `flush`, joined, are the NFC of the whole text."""
+    """Divides a text pushed in pieces into parts that can be normalized one by one: what `push` and `flush` return."""
 
     def __init__(self) -> None:
         self._open: list[str] = []  # pieces of the end of the text that later text may still change
 
     def push(self, text: str) -> str:
-        """Take more text; return, normalized, the part that no later text can change."""
+        """Take more text; return the part that no later text can change."""
         for cut in range(len(text), -1, -1):
             if (cut < len(text) and starts_afresh(text[cut])) or (cut > 0 and _is_closed(text[cut - 1])):
                 closed = "".join([*self._open, text[:cut]])
                 self._open = [text[cut:]]
-                return normalize(closed)
+                return closed
         self._open.append(text)
         return ""
 
     def flush(self) -> str:
-        """Return, normalized, the text that is held. Text pushed later does not compose with it."""
+        """Return the text that is held. Text pushed later does not compose with it."""
         text = "".join(self._open)
         self._open = []
-        return normalize(text)
+        return text

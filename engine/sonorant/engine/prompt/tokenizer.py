@@ -1,4 +1,4 @@
-"""Encodes text as Qwen2 tokens, whole or piece by piece with the same result. Knows nothing of prompts or of the model.
+"""Encodes text as Qwen2 tokens, whole or piece by piece with the same result, and says where each token stands in it.
 
 Byte-level BPE over NFC text, split into pre-tokens (words with the character before them, single digits, runs of
 punctuation, runs of whitespace) by the stock Qwen2 pattern. User text never becomes control tokens: `<|im_end|>`, for
@@ -7,7 +7,9 @@ that the checkpoint was not trained on are folded to those it knows.
 """
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
 from tokenizers import Regex, pre_tokenizers
@@ -19,7 +21,7 @@ from sonorant.engine.checkpoint.config import Characters
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.prompt.characters import AsciiStream, AsIs
-from sonorant.engine.prompt.nfc import NfcStream, normalize
+from sonorant.engine.prompt.nfc import NfcStream, clusters, normalize
 
 # Qwen2 (transformers: models/qwen2/tokenization_qwen2.py). qwen-tts 0.1.1 replaces it when it loads a local folder with
 # `fix_mistral_regex`; the models were trained with this one.
@@ -95,9 +97,6 @@ class Tokenizer:
         assert chars is not None, "an id of the vocabulary"
         return chars.translate(_ORIGINAL).encode("latin-1")
 
-    def stream(self) -> "TokenStream":
-        return TokenStream(self)
-
     def split(self, text: str) -> list[str]:
         """Split NFC text into pre-tokens."""
         return [piece for piece, _ in self._split.pre_tokenize_str(text)]
@@ -110,6 +109,64 @@ class Tokenizer:
         """Whether some token begins with these byte characters and has more of them."""
         place = bisect_right(self._tokens, chars)
         return place < len(self._tokens) and self._tokens[place].startswith(chars)
+
+
+class TokenOffsets:
+    """Where the tokens of a text stand in it. The text's `TokenStream` keeps it. Offsets count code points.
+
+    The tokens stand for the text as it is given to the model: in NFC and folded, which may change the number of
+    characters, and without the whitespace around it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._num_chars = 0  # of the text
+        self._fold = tokenizer.fold()
+        self._ends: list[int] = []  # for each character that is given, where it ends in the text
+        self._has_begun = False  # whether anything but whitespace has come
+        self._num_taken = 0  # given characters that tokens have covered
+        self._spans: list[tuple[int, int]] = []  # for each token, its place in the text without whitespace before it
+
+    def take(self, text: str) -> str:
+        """Take more text, which no later text can change, and return what the model is given for it."""
+        given: list[str] = []
+        for part in (text,) if text.isascii() else clusters(text):
+            composed = normalize(part)
+            # If composing changes the number of characters, they all end together.
+            is_same = len(composed) == len(part)
+            for number, char in enumerate(composed, 1):
+                given.append(more := self._fold.take(char))
+                if not self._has_begun:
+                    more = more.lstrip()
+                    self._has_begun = bool(more)
+                self._ends += [self._num_chars + (number if is_same else len(part))] * len(more)
+            self._num_chars += len(part)
+        return "".join(given)
+
+    def add(self, token_ids: Iterable[int]) -> None:
+        """Add the next tokens of the text."""
+        for token_id in token_ids:
+            token = self._tokenizer.bytes_of(token_id)
+            num_chars = sum(byte & 0xC0 != 0x80 for byte in token)  # characters that begin in this token
+            text = token.decode(errors="replace")
+            num_spaces = min(num_chars, len(text) - len(text.lstrip()))
+            start = self._end(self._num_taken + num_spaces)
+            self._num_taken += num_chars
+            self._spans.append((start, max(start, self._end(self._num_taken))))
+
+    def position_of(self, char: int) -> float:
+        """Return where this character begins, in tokens: token i begins at i. After the last token added, its end."""
+        index = bisect_right(self._spans, char, key=itemgetter(1))
+        if index == len(self._spans):
+            return float(index)
+        start, end = self._spans[index]
+        return float(index) if char <= start else index + (char - start) / (end - start)
+
+    def _end(self, num_chars: int) -> int:
+        """Return where the first `num_chars` given characters end in the text, which is where the next one begins."""
+        if num_chars == 0:
+            return self._ends[0] - 1 if self._ends else 0
+        return self._ends[num_chars - 1] if num_chars <= len(self._ends) else self._num_chars
 
 
 class TokenStream:
@@ -130,8 +187,10 @@ class TokenStream:
     few characters more than necessary.)
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, offsets: TokenOffsets | None = None) -> None:
+        """`offsets`: learns where each token stands in the text."""
         self._tokenizer = tokenizer
+        self._offsets = offsets
         self._nfc = NfcStream()
         self._fold = tokenizer.fold()
         self._started = False  # whether anything but whitespace has come
@@ -141,11 +200,17 @@ class TokenStream:
 
     def push(self, text: str) -> list[int]:
         """Take more text; return the tokens that are now final."""
-        return self._take(self._nfc.push(text))
+        ids = self._take(self._nfc.push(text))
+        if self._offsets is not None:
+            self._offsets.add(ids)
+        return ids
 
     def flush(self) -> list[int]:
         """Return the tokens held back, as if the text ended here; text pushed later begins a new pre-token."""
-        return self._take(self._nfc.flush()) + self._finish_word()
+        ids = self._take(self._nfc.flush()) + self._finish_word()
+        if self._offsets is not None:
+            self._offsets.add(ids)
+        return ids
 
     def end(self) -> list[int]:
         """Return the tokens held back; the whitespace at the end is dropped."""
@@ -154,8 +219,8 @@ class TokenStream:
         return ids
 
     def _take(self, text: str) -> list[int]:
-        """Take NFC text."""
-        text = self._fold.push(text)
+        """Take text that no later text can change."""
+        text = self._fold.push(normalize(text)) if self._offsets is None else self._offsets.take(text)
         if not self._started:
             text = text.lstrip()
             self._started = bool(text)

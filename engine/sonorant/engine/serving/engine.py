@@ -15,7 +15,6 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.wire import Want
 from sonorant.engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
 from sonorant.engine.ipc.heartbeat import Work
-from sonorant.engine.ipc.messages import PcmRecord
 from sonorant.engine.owner.board import Word
 from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.explain import Explanation, explain_prompt
@@ -28,7 +27,8 @@ from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.places import Places
 from sonorant.engine.serving.runs import Runs
 from sonorant.engine.serving.stored import StoredStream
-from sonorant.engine.serving.stream import EngineStream, Opening, StreamModel, check_known_codes
+from sonorant.engine.serving.stream import EngineStream, Opening, check_known_codes
+from sonorant.engine.serving.stream_text import StreamModel
 from sonorant.engine.serving.traffic import Traffic
 from sonorant.engine.sizes import listeners
 from sonorant.engine.types import (
@@ -59,6 +59,8 @@ class Engine:
     it.
     """
 
+    placement: Placement  # of its own streams alone, until the pool sets that of all replicas
+
     def __init__(
         self,
         config: EngineConfig,
@@ -72,13 +74,17 @@ class Engine:
         self.number = number
         self._config = config
         self._checkpoint = checkpoint
-        self._model = StreamModel(checkpoint, tokenizer, config.talker.max_context)
+        self._model = StreamModel(checkpoint, tokenizer, config.talker.max_context, 1000 / checkpoint.frame_rate_hz)
         self.num_slots, self.max_stored = config.talker.num_slots, config.code2wav.stored_streams
         self._on_state = on_state
         self._process = link.process
         self._taken = link.process.entry(number)
         self._pair = link.follow(number, self._enter)
-        self._traffic = Traffic(checkpoint.name, self._deliver, self._pair.report_down)
+        self._traffic = Traffic(
+            checkpoint.name,
+            lambda records: self._runs.deliver(records, self.placement),
+            self._pair.report_down,
+        )
         self._recordings = link.recordings
         self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
         self._runs = Runs(self._traffic.publish, link.process.ids)
@@ -87,7 +93,6 @@ class Engine:
         self.is_standby = config.is_standby
         self.neighbours: Sequence[Engine] = ()  # other pairs of the pool on this GPU, with which it shares its time
         self._most_in_time: int | None = None  # streams that the workers, alone on their GPU, can make in time
-        # Until the pool sets that of all replicas.
         self.placement = Placement([self], link.verdicts, link.process.set_waiting)
         self._largest_value = LARGEST_VALUE
         if config.load_format != "dummy":
@@ -357,9 +362,6 @@ class Engine:
         self._taken.tell(Word.STREAMS, len(self._streams))
 
     # What comes from the workers
-
-    def _deliver(self, records: Sequence[PcmRecord]) -> None:
-        self._runs.deliver(records, self.placement)
 
     def _enter(self, state: EngineState, reason: str) -> None:
         if state is EngineState.READY:

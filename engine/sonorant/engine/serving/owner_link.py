@@ -7,6 +7,8 @@ from typing import Any
 
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.ipc.server_ids import new_ids
+from sonorant.engine.owner.board import Board, Entry
 from sonorant.engine.owner.link_messages import (
     Acquitted,
     Broken,
@@ -20,9 +22,40 @@ from sonorant.engine.owner.link_messages import (
 )
 from sonorant.engine.owner.recordings import Recordings
 from sonorant.engine.serving.keeping import KeptStream
-from sonorant.engine.serving.server_process import ServerProcess
 from sonorant.engine.workers.seat import Facts, Seat
 from sonorant.engine.workers.state import EngineState
+
+
+class ServerProcess:
+    """This server process among those that use the same worker pairs; it may be the only one."""
+
+    def __init__(
+        self,
+        board: Board,
+        number: int = 0,
+        generation: int = 0,
+        tell_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`tell_room` tells the other server processes that there is room for what waits."""
+        self.ids = new_ids(number, generation)  # of streams and runs
+        self._board = board
+        self._number = number
+        self._is_alone = board.num_servers == 1
+        self._tell_room = tell_room
+
+    def entry(self, pair: int) -> Entry:
+        """What this server process, and the others, have taken of a pair."""
+        return Entry(self._board, pair, self._number)
+
+    def set_waiting(self, waits: bool) -> None:
+        """Note whether streams wait for room that others may give up. Look for room after this, not before."""
+        if not self._is_alone:
+            self._board.set_waiting(self._number, waits)
+
+    def room_freed(self) -> None:
+        """A place that this server process had is free, as the board says already."""
+        if not self._is_alone and self._board.any_waits(but=self._number):
+            self._tell_room()
 
 
 class OwnerLink:
@@ -142,11 +175,8 @@ class Verdicts:
         self.on_released: Callable[[], None] = lambda: None  # called when more streams may go on
         self._packets = packets
         self._reported: dict[int, KeptStream] = {}  # by id; not acquitted yet
-        self._held: set[KeptStream] = set()
+        self.held: set[KeptStream] = set()  # these may not go on
         self._awaited: dict[int, Callable[[KeptStream | None], None]] = {}  # by the number of the pair
-
-    def may_go_on(self, stream: KeptStream) -> bool:
-        return stream not in self._held
 
     def on_death(
         self, pair: int, live: Sequence[KeptStream], *, comes_back: bool, then: Callable[[KeptStream | None], None]
@@ -159,7 +189,7 @@ class Verdicts:
             return
         self.on_judged(pair, 0)  # if the last one was never judged here: the owner has gone on without
         self._awaited[pair] = then
-        self._held.update(live)
+        self.held.update(live)
         self._reported.update((stream.stream_id, stream) for stream in live)
         heard = tuple(stream.stream_id for stream in live if stream.was_heard)
         self._packets.send(Lost(pair, tuple(stream.stream_id for stream in live), heard))
@@ -171,7 +201,7 @@ class Verdicts:
         stream_ids = tuple(stream.stream_id for stream in streams if stream.stream_id in self._reported)
         if stream_ids:
             for stream_id in stream_ids:
-                self._held.discard(self._reported.pop(stream_id))
+                self.held.discard(self._reported.pop(stream_id))
             self._packets.send(Acquitted(stream_ids))
 
     def on_judged(self, pair: int, culprit: int) -> None:
@@ -179,11 +209,11 @@ class Verdicts:
             then(self._reported.get(culprit))
 
     def on_release(self, stream_ids: Sequence[int]) -> None:
-        self._held.difference_update(self._reported[each] for each in stream_ids if each in self._reported)
+        self.held.difference_update(self._reported[each] for each in stream_ids if each in self._reported)
         self.on_released()
 
     def release_all(self) -> None:
         for pair in list(self._awaited):
             self.on_judged(pair, 0)
-        self._held.clear()
+        self.held.clear()
         self.on_released()

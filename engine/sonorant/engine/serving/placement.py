@@ -57,7 +57,7 @@ class Placement:
         self._set_waiting = set_waiting
         self._home: dict[KeptStream, Pair] = {}
         self._waiting: dict[KeptStream, None] = {}  # to run, in order
-        self._verdicts = verdicts
+        self.verdicts = verdicts
 
     # Called by streams, as their Keeper
 
@@ -71,7 +71,7 @@ class Placement:
         self._waiting.pop(stream, None)
         stream.finish(end)  # an utterance may keep the place for its next stream here, before others see it free
         home.remove_stream(stream)
-        self._verdicts.acquit([stream])
+        self.verdicts.acquit([stream])
         self._place_waiting()
 
     # Called by pairs
@@ -79,9 +79,6 @@ class Placement:
     def add(self, stream: KeptStream, pair: Pair) -> None:
         self._home[stream] = pair
         pair.add_stream(stream)
-
-    def on_heard(self, streams: Sequence[KeptStream]) -> None:
-        self._verdicts.acquit(streams)
 
     def on_yielded(self, stream: KeptStream) -> None:
         """The talker has given the stream's slot or pages to another one."""
@@ -105,7 +102,7 @@ class Placement:
         """The workers of a pair have died; `running` are the streams that ran there."""
         assign_standbys(self._pairs)
         cancelled = {stream for stream in running if stream.stop()}
-        self._verdicts.on_death(
+        self.verdicts.on_death(
             pair.number,
             running,
             comes_back=pair.state is EngineState.RESTARTING,
@@ -127,7 +124,7 @@ class Placement:
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
             elif stream.is_runnable:
                 self._waiting[stream] = None
-        self._verdicts.acquit([stream for stream in running if stream not in self._waiting])
+        self.verdicts.acquit([stream for stream in running if stream not in self._waiting])
         if all(each.state in OVER for each in self._pairs):
             for stream in list(self._home):
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
@@ -140,7 +137,7 @@ class Placement:
             return
         self._set_waiting(True)  # before the look, or room that is freed now goes unnoticed
         for stream in sorted(self._waiting, key=lambda stream: stream.is_background):  # the others in order
-            if self._verdicts.may_go_on(stream) and (pair := self._pair_for(stream)) is not None:
+            if stream not in self.verdicts.held and (pair := self._pair_for(stream)) is not None:
                 del self._waiting[stream]
                 if pair is not self._home[stream]:
                     self._home[stream].remove_stream(stream)

@@ -15,13 +15,9 @@ class Places:
 
     def __init__(self) -> None:
         self.resting: set[KeptStream] = set()
+        self.num_taken = 0  # without those for stored codes
         self.num_stored = 0
         self._of_caller: Counter[int] = Counter()
-
-    @property
-    def num_taken(self) -> int:
-        """Without those for stored codes."""
-        return self._of_caller.total()
 
     def take(self, stream: KeptStream) -> None:
         if stream.is_stored:
@@ -29,6 +25,7 @@ class Places:
             return
         self.resting.discard(stream)
         self._of_caller[stream.caller] += 1
+        self.num_taken += 1
 
     def rest(self, stream: KeptStream) -> None:
         self.leave(stream)
@@ -42,6 +39,7 @@ class Places:
             self.resting.discard(stream)
             return
         self._of_caller[stream.caller] -= 1
+        self.num_taken -= 1
         if not self._of_caller[stream.caller]:
             del self._of_caller[stream.caller]
 

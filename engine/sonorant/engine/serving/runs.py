@@ -44,14 +44,15 @@ class Runs:
                 case FirstChunk(run_id):
                     budgets[run_id] = record.budget(now_s)
                 case PcmBatch():
-                    placement.on_heard(self._deliver_batch(record, budgets))
+                    placement.verdicts.acquit(self._deliver_batch(record, budgets))
                 case TextPositions(run_ids, frame_indices, positions):
                     for run_id, frame, position in zip(
                         run_ids.tolist(), frame_indices.tolist(), positions.tolist(), strict=True
                     ):
                         stream = self._running[run_id]
                         assert isinstance(stream, EngineStream), "only streams with a talker have text positions"
-                        stream.on_position(frame, position)
+                        assert stream.text_times is not None, "it has asked for them"
+                        stream.text_times.add_position(frame, position)
                 case SilentStream(run_id, num_frames):
                     self._running[run_id].on_silence(num_frames)
                 case EndStream(run_id, end):
@@ -70,7 +71,7 @@ class Runs:
             if stream.was_heard:
                 budget = None
             stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes, budget))
-        if not all(stream.is_stored for stream in streams):
+        if self._spoken is not None and not all(stream.is_stored for stream in streams):
             self._tell_spoken(True)
         return streams
 

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch
-from sonorant.engine.serving.keeping import Keeper, Send, local_end
+from sonorant.engine.serving.keeping import Keeper, Send, StreamCredit, local_end
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd
-
-GRANT_LUMP_FRAMES = 8  # grants are gathered to so many, so that Code2Wav does not get frames one by one
 
 
 class StoredStream:
@@ -43,9 +41,7 @@ class StoredStream:
         self._keeper = keeper
         self._segments = deque(segments)  # not yet decoded; the first is being decoded
         self._past_codes = past_codes
-        self._lump_frames = min(GRANT_LUMP_FRAMES, credit_frames)
-        self._credit_frames = credit_frames  # frames that may be decoded, counted over all segments
-        self._granted_frames = 0  # granted, but not yet in `_credit_frames`
+        self._credit = StreamCredit(0, credit_frames)  # counted over all segments
         self._frames_before = 0  # of the segments that are done
         self._num_delivered = 0  # of the present segment
         self._num_sent = 0  # of the present segment, to the workers that run it
@@ -58,11 +54,8 @@ class StoredStream:
 
     def grant(self, num_frames: int) -> None:
         """Allow so many more frames to be decoded."""
-        self._granted_frames += num_frames
-        if self._granted_frames < self._lump_frames or self._cancelled or self.ended:
+        if not self._credit.grant(num_frames) or self._cancelled or self.ended:
             return
-        self._credit_frames += self._granted_frames
-        self._granted_frames = 0
         if self.run_id:
             self._send_more()
         elif self.is_runnable:
@@ -101,7 +94,7 @@ class StoredStream:
         if self._cancelled or self.ended:
             return False
         is_decoded = self._num_delivered == len(self._segments[0])  # then only the segment's end was lost
-        return is_decoded or self._frames_before + self._num_delivered < self._credit_frames
+        return is_decoded or self._frames_before + self._num_delivered < self._credit.allowed
 
     def begin(self, run_id: int, now_s: float, send: Send) -> None:
         self.run_id, self._send = run_id, send
@@ -154,7 +147,7 @@ class StoredStream:
         if self._end_sent:
             return
         codes, start = self._segments[0], self._num_sent
-        stop = self._num_sent = min(len(codes), self._credit_frames - self._frames_before)
+        stop = self._num_sent = min(len(codes), self._credit.allowed - self._frames_before)
         now_s = time.monotonic()
         if start < stop:
             indices = np.arange(start, stop, dtype=np.int32)

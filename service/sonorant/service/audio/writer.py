@@ -113,7 +113,7 @@ class AudioWriter:
         return [Piece(header, 0)] if header else []
 
     def speech(self, samples: Samples, codes: Int16Array) -> list[Piece]:
-        return self.push(samples)
+        return self._frames.push(self._processed(samples))
 
     def skip(self, samples: Samples, codes: Int16Array) -> list[Piece]:
         return self._frames.skip(self._processed(samples))
@@ -134,18 +134,18 @@ class AudioWriter:
         return self._rest() + self._frames.end() if self._begun else []
 
     def _rest(self) -> list[Piece]:
-        samples = self._louder_at_rate(self._stretcher.finish() if self._stretcher else EMPTY)
-        if self._resampler:
-            samples = np.concatenate([samples, self._resampler.finish()])
-        return self._frames.push(samples)
+        return self._frames.push(self._processed(EMPTY, ends=True))
 
-    def _processed(self, samples: Samples) -> Samples:
-        return self._louder_at_rate(self._stretcher.push(samples) if self._stretcher else samples)
-
-    def _louder_at_rate(self, samples: Samples) -> Samples:
+    def _processed(self, samples: Samples, *, ends: bool = False) -> Samples:
+        """Take samples through all stages; if the speech `ends`, also what the stages hold."""
+        if self._stretcher:
+            samples = self._stretcher.finish() if ends else self._stretcher.push(samples)
         if self._spec.gain_db:
             samples = amplify(samples, self._spec.gain_db)
-        return self._resampler.push(samples) if self._resampler else samples
+        if self._resampler:
+            samples = self._resampler.push(samples)
+            samples = np.concatenate([samples, self._resampler.finish()]) if ends else samples
+        return samples
 
 
 class _Frames(Protocol):

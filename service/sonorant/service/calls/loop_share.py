@@ -35,37 +35,26 @@ class LoopShare:
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         """`clock`: processor time of the loop's thread, so that time spent waiting for a core is not charged."""
         self._clock = clock
-        self._waiting = FairQueue[_Piece]()
-        self._left_s = PER_TURN_S  # allowance left; below 0: debt of the next turns
+        self.waiting = FairQueue[_Piece]()
+        self.left_s = PER_TURN_S  # allowance left; below 0: debt of the next turns
         self._soon = False  # whether `_turn` is scheduled
 
     def of(self, who: str) -> "Part":
         return Part(self, who)
 
-    async def do(self, who: str, act: Callable[[], T]) -> T:
-        """Do a piece of work for a caller, now or when its turn comes, and return its result. Cancelling drops it."""
-        if self._left_s > 0 and not self._waiting:
-            return self._timed(act)
+    def queue(self, who: str, act: Callable[[], Any], done: "asyncio.Future[Any] | None" = None) -> None:
+        """Do a piece of work for a caller when its turn comes. `done` gets its result, and drops it if cancelled."""
         self._look_soon()
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.push(_Piece(act, copy_context(), done), who)
-        try:
-            return await done
-        finally:
-            del done  # breaks a cycle: the future holds the error, and the error holds this frame
+        self.waiting.push(_Piece(act, copy_context(), done), who)
 
-    def post(self, who: str, act: Callable[[], object]) -> None:
-        """Queue a piece of work for a caller without waiting for it."""
-        self._look_soon()
-        self._waiting.push(_Piece(act, copy_context(), None), who)
-
-    def _timed(self, act: Callable[[], T]) -> T:
+    def timed(self, act: Callable[[], T]) -> T:
+        """Do a piece of work now, at the cost of this turn."""
         start_s = self._clock()
         try:
             return act()
         finally:
-            self._left_s -= self._clock() - start_s
-            if self._left_s < PER_TURN_S / 2:  # not sooner, as another turn of an idle loop costs as much as a piece
+            self.left_s -= self._clock() - start_s
+            if self.left_s < PER_TURN_S / 2:  # not sooner, as another turn of an idle loop costs as much as a piece
                 self._look_soon()
 
     def _look_soon(self) -> None:
@@ -75,12 +64,12 @@ class LoopShare:
 
     def _turn(self) -> None:
         self._soon = False
-        self._left_s = min(PER_TURN_S, self._left_s + PER_TURN_S)
+        self.left_s = min(PER_TURN_S, self.left_s + PER_TURN_S)
         try:
-            while self._left_s > 0 and self._waiting:
-                self._run(self._waiting.popleft())
+            while self.left_s > 0 and self.waiting:
+                self._run(self.waiting.popleft())
         finally:
-            if self._waiting:
+            if self.waiting:
                 self._look_soon()
 
     def _run(self, piece: _Piece) -> None:
@@ -88,9 +77,9 @@ class LoopShare:
         del piece  # breaks a cycle: `done` holds the error, and the error holds this frame
         try:
             if done is None:
-                self._timed(act)
+                self.timed(act)
             elif not done.done():  # done already: it was cancelled
-                done.set_result(self._timed(act))
+                done.set_result(self.timed(act))
         except Exception as error:
             if done is None:
                 raise
@@ -109,7 +98,17 @@ class Part:
         self._who = who
 
     async def do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._share.do(self._who, lambda: act(*args, **kwargs))
+        """Do a piece of work, now or when its turn comes, and return its result. Cancelling drops it."""
+        share = self._share
+        if share.left_s > 0 and not share.waiting:
+            return share.timed(lambda: act(*args, **kwargs))
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        share.queue(self._who, lambda: act(*args, **kwargs), done)
+        try:
+            return await done
+        finally:
+            del done  # breaks a cycle: the future holds the error, and the error holds this frame
 
     def post(self, act: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
-        self._share.post(self._who, lambda: act(*args, **kwargs))
+        """Queue a piece of work without waiting for it."""
+        self._share.queue(self._who, lambda: act(*args, **kwargs))

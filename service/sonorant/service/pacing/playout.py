@@ -27,7 +27,7 @@ class Playout:
         self.ends_s = self._now  # when all that was sent will be heard, or was
 
     def sent(self, utterance_id: str, duration_ms: float) -> None:
-        self._advance()
+        self.lead_ms()
         if self._pieces and self._pieces[-1].utterance_id == utterance_id:
             self._pieces[-1].sent_ms += duration_ms
             self._pieces[-1].unheard_ms += duration_ms
@@ -36,14 +36,9 @@ class Playout:
         self._unheard_ms += duration_ms
         self.ends_s = self._now + self._unheard_ms / 1000
 
-    def lead_ms(self) -> float:
-        """Return how much audio was sent and not heard yet."""
-        self._advance()
-        return self._unheard_ms
-
     def unheard_ms(self, utterance_id: str) -> float:
         """Return how much of an utterance's audio was sent and not heard yet."""
-        self._advance()
+        self.lead_ms()
         return sum(piece.unheard_ms for piece in self._pieces if piece.utterance_id == utterance_id)
 
     def wait_s(self, duration_ms: float, max_lead_ms: int) -> float:
@@ -55,7 +50,7 @@ class Playout:
 
     def report(self, utterance_id: str, played_ms: int) -> None:
         """Correct the model: so much of an utterance was heard ("" = of the one in play), and all of older ones."""
-        self._advance()
+        self.lead_ms()
         ids = [piece.utterance_id for piece in self._pieces]
         if not ids or (utterance_id and utterance_id not in ids):
             return
@@ -67,7 +62,7 @@ class Playout:
 
     def drop(self, utterance_id: str) -> None:
         """Forget the unheard audio of this utterance ("*" = of all), which the client has dropped."""
-        self._advance()
+        self.lead_ms()
         self._pieces = deque(p for p in self._pieces if utterance_id not in (p.utterance_id, "*"))
         self._set_end()
 
@@ -75,7 +70,8 @@ class Playout:
         self._unheard_ms = sum(piece.unheard_ms for piece in self._pieces)
         self.ends_s = self._now + self._unheard_ms / 1000
 
-    def _advance(self) -> None:
+    def lead_ms(self) -> float:
+        """Let the listener hear what it has heard by now. Return how much audio was sent and not heard yet."""
         now = self._clock()
         heard_ms, self._now = (now - self._now) * 1000, now
         self._unheard_ms = max(0.0, self._unheard_ms - heard_ms)
@@ -88,3 +84,4 @@ class Playout:
         # The last piece stays even if it was heard: its utterance may go on, and reports count from its start.
         while len(self._pieces) > 1 and self._pieces[0].unheard_ms <= 0:
             self._pieces.popleft()
+        return self._unheard_ms

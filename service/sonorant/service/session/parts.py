@@ -35,7 +35,7 @@ class Parts:
     def allowance(self, caller: Caller) -> Allowance:
         return Allowance(
             self.reservations.of(caller),
-            CallerPhrases(self.phrases, caller.name),
+            CallerPhrases(self.phrases, caller.name) if self.phrases.is_on else None,
             self.loop_share.of(caller.limit_key),
             caller.text_limit(self.max_text_chars),
             partial(self.limits.take, caller),

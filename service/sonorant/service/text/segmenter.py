@@ -235,7 +235,9 @@ class Segmenter:
         return events
 
     def _rest(self) -> list[Event]:
-        text, self._uncommitted = self._uncommitted + self._sentences.rest(), ""
+        text, self._uncommitted = self._uncommitted, ""
+        if self._policy.mode is CommitMode.SENTENCE:
+            text += self._sentences.rest()
         return self._text(text) if text else []
 
     def _text(self, text: str) -> list[Event]:

@@ -11,7 +11,7 @@ from sonorant.service.utterance.phrases import CallerPhrases
 @dataclass(frozen=True, slots=True)
 class Allowance:
     reservations: Reservations  # seen by this caller
-    phrases: CallerPhrases
+    phrases: CallerPhrases | None  # None: the phrase cache is off
     part: Part  # its share of the event loop, for work on texts
     max_text_chars: int  # of an utterance
     # Called with a number of characters; raises LimitReached if they may not be spoken now.

@@ -57,7 +57,7 @@ class Delivery:
         self._writer = writer_for(spec.audio, spec.info, spec.params.reference_codes, spec.params.sampling.seed)
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be sent with the next audio
         self._words_again: list[Word] = []  # words of audio that another session sent, to be sent with the next audio
-        self._packing = CodesHeader.of(spec.info)
+        self._packing = CodesHeader.of(spec.info) if spec.packs_codes else None
         self._started = False
         self._babbled = False  # whether the caller was warned
         self._flush_id = 0
@@ -142,7 +142,7 @@ class Delivery:
                     speech.take([await speech.stream.next_event()])
                 case State.SPEAKING:
                     await self._take()
-                    if speech.babbles:
+                    if speech.babbles():
                         await self._warn_of_babble(send)
                     if speech.state is State.SPEAKING:
                         return
@@ -263,13 +263,13 @@ class Delivery:
             return  # silence at the beginning, which is not sent
         start_s = time.monotonic()
         self._encoded(self._writer.speech(samples, codes))
-        if self._statistics.awaits_budget:
+        if self._statistics.budget is None:
             self._statistics.encoded(time.monotonic() - start_s)
 
     def _encoded(self, pieces: list[Piece]) -> None:
         """Keep what is to be sent. Drop the pieces that the listener has from another session."""
         skipped = self._speech.skipped
-        if skipped.is_over:
+        if skipped is None or skipped.is_over:
             self._pieces += pieces
             return
         for piece in pieces:
@@ -296,8 +296,8 @@ class Delivery:
                 replay=spec.replay(),
                 checkpoint=spec.info.fingerprint,
                 from_phrase_cache=self._speech.segment.is_kept,
-                codebooks=self._packing.num_codebooks if spec.packs_codes else 0,
-                code_bits=self._packing.bits if spec.packs_codes else 0,
+                codebooks=0 if self._packing is None else self._packing.num_codebooks,
+                code_bits=0 if self._packing is None else self._packing.bits,
             )
         )
         for warned in spec.warnings:
@@ -320,7 +320,7 @@ class Delivery:
         """
         segment, frames = self._speech.segment, self._speech.frames
         num_before, codes = frames.take_codes(frames.num_given + self._speech.num_due)
-        offset = 2 * num_before * self._packing.num_codebooks  # in bytes of codes that are not packed
+        offset = 2 * num_before * codes.shape[1]  # in bytes of codes that are not packed
         record = audio_pb2.SegmentCodes(
             segment=segment.number,
             offset=offset,
@@ -328,7 +328,7 @@ class Delivery:
             draw=segment.draw,
             unsent_samples=frames.unsent_samples,
         )
-        if self._spec.packs_codes:
+        if self._packing is not None:
             record.packed = self._packing.pack(codes)
         else:
             record.codes = codes.astype("<u2").tobytes()
@@ -357,7 +357,7 @@ class Delivery:
             start_ms=self._statistics.sent_ms,
             num_samples=num_samples,
             flush_id=self._flush_id,
-            budget=self._statistics.first_budget() if num_samples else None,
+            budget=self._statistics.first_budget() if num_samples and self._statistics.budget is None else None,
             codes=self._codes,
             receipt=self._receipt(num_samples) if self._codes else None,
         )

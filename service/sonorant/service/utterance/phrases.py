@@ -114,20 +114,14 @@ class CallerPhrases:
     phrases: Phrases
     scope: Scope
 
-    @property
-    def is_on(self) -> bool:
-        return self.phrases.is_on
-
     def find(self, voice_id: str, params: SynthesisParams, spoken: Sequence[str | None]) -> Phrase | None:
-        if not self.phrases.is_on:
-            return None
         return self.phrases.find(self.scope, voice_id, receipt(params, spoken))
 
     def find_and_count(self, voice_id: str, params: SynthesisParams, spoken: Sequence[str | None]) -> Phrase | None:
         """Find a phrase that is about to be spoken, and count the hit or miss."""
         phrase = self.find(voice_id, params, spoken)
         self.phrases.num_hits += phrase is not None
-        self.phrases.num_misses += phrase is None and self.phrases.is_on
+        self.phrases.num_misses += phrase is None
         return phrase
 
     def gather(self) -> "SpokenPhrase":
@@ -142,7 +136,7 @@ class SpokenPhrase:
         self._scope = scope
         self._chunks: list[PcmChunk] = []
         self._num_bytes = 0
-        self._is_given_up = not phrases.is_on
+        self._is_given_up = False
 
     def add(self, chunk: PcmChunk) -> None:
         if self._is_given_up:
@@ -174,7 +168,6 @@ class PhraseStream:
     """Takes the place of an engine stream. All its frames are there, and come as fast as they are taken."""
 
     ended = True
-    moved_at = said_at = None  # not known
 
     def __init__(self, phrase: Phrase, frame_samples: int) -> None:
         self.codes = phrase.codes
@@ -193,6 +186,10 @@ class PhraseStream:
 
     def grant(self, num_frames: int) -> None:
         pass
+
+    def how_far(self) -> tuple[int | None, int | None]:
+        """Return None and None, as it is not known which frames say which words."""
+        return None, None
 
     def frames_in_common(self, spoken: Sequence[str | None]) -> int:
         """Return 0, since it is not known which frames depend on which words."""

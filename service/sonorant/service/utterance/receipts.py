@@ -94,9 +94,9 @@ class Receipts:
 class FreeText:
     """Counts the text of an utterance that a receipt has paid for, while it comes in again."""
 
-    def __init__(self, heard: Heard | None) -> None:
-        self._place = Place() if heard is None else heard.place
-        self._left = "" if heard is None else heard.text  # what may still come for free
+    def __init__(self, heard: Heard) -> None:
+        self._place = heard.place
+        self._left = heard.text  # what may still come for free
         self._num_chars = len(self._left)
         self._num_taken = 0
         self._pause_ms = 0

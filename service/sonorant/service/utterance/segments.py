@@ -50,7 +50,7 @@ class Segment:
     stream: EngineStream | PhraseStream | None = None
     credit: Credit | None = None  # of the stream
     carried: Carried | None = None
-    repeatable: SynthesisParams | None = None  # with the text, they decide all frames; None: chance does, too
+    repeatable: SynthesisParams | None = None  # for the phrase cache: with the text, they decide all frames
 
     @property
     def num_longer(self) -> int:
@@ -126,7 +126,8 @@ class Segment:
 
 
 class Segments:
-    def __init__(self, spec: UtteranceSpec, reservation: Reservation, phrases: CallerPhrases) -> None:
+    def __init__(self, spec: UtteranceSpec, reservation: Reservation, phrases: CallerPhrases | None) -> None:
+        """`phrases`: None if the phrase cache is off."""
         self.written: list[str] = []  # the text so far, in the pieces in which it was pushed
         self.num_frames_before = self.pause_ms_before = 0  # of all segments before the current one
         self.fastest = spec.audio.speed  # of all segments so far
@@ -211,11 +212,11 @@ class Segments:
         if (carried := segment.carried) is not None:
             known_codes = carried.codes if known_codes is None else np.concatenate([carried.codes, known_codes])
         params = self._params(segment)
-        if known_codes is None and not segment.draw and (spec.seed_given or is_greedy(params)):
-            segment.repeatable = params
         phrase = None
-        if segment.repeatable is not None and segment.end is not None:
-            phrase = self.phrases.find_and_count(spec.voice_id, params, segment.spoken)
+        if self.phrases is not None and known_codes is None and not segment.draw and self._is_certain(params):
+            segment.repeatable = params
+            if segment.end is not None:
+                phrase = self.phrases.find_and_count(spec.voice_id, params, segment.spoken)
         stream: EngineStream | PhraseStream
         if phrase is not None:
             stream = PhraseStream(phrase, spec.info.frame_samples)
@@ -228,12 +229,16 @@ class Segments:
 
     def may_be_phrase(self, segment: Segment) -> bool:
         """Return whether the text so far is in the phrase cache, so that it can be used if no more text comes."""
-        if not self.phrases.is_on or segment.end is not None or segment.carried is not None:
+        if self.phrases is None or segment.end is not None or segment.carried is not None:
             return False
-        spec, params = self._spec, self._params(segment)
-        if not (spec.seed_given or is_greedy(params)):
+        params = self._params(segment)
+        if not self._is_certain(params):
             return False
-        return self.phrases.find(spec.voice_id, params, segment.spoken) is not None
+        return self.phrases.find(self._spec.voice_id, params, segment.spoken) is not None
+
+    def gather(self) -> SpokenPhrase | None:
+        """Return what collects a segment's frames for the phrase cache, if that is on."""
+        return None if self.phrases is None else self.phrases.gather()
 
     def keep(self, segment: Segment, spoken: SpokenPhrase) -> None:
         """Put a segment into the phrase cache, if all of it was made at the first try."""
@@ -244,10 +249,16 @@ class Segments:
         """Return how a segment sounds."""
         return self._spec.audio.varied(segment.manner.gain_db, segment.manner.speed)
 
+    def _is_certain(self, params: SynthesisParams) -> bool:
+        """Whether chance decides nothing."""
+        return self._spec.seed_given or is_greedy(params)
+
     def _params(self, segment: Segment) -> SynthesisParams:
         spec = self._spec
         params = spec.params
-        sampling = drawn_again(params.sampling, spec.info.default_sampling, segment.draw)
+        sampling = params.sampling
+        if segment.draw:
+            sampling = drawn_again(sampling, spec.info.default_sampling, segment.draw)
         if spec.max_frames_given:  # for the utterance, not for each of its segments
             num_carried = 0 if segment.carried is None else len(segment.carried.codes)
             left = params.sampling.max_frames - self.num_frames_before + num_carried
@@ -276,12 +287,10 @@ def _carried(over: Segment, codes: Int16Array, max_frames: int) -> Carried | Non
 
 
 def drawn_again(sampling: SamplingParams, default: SamplingParams, draw: int) -> SamplingParams:
-    """Return the settings for another draw, with another seed; draw 0 is the first, unchanged.
+    """Return the settings for another draw, with another seed.
 
     Greedy settings would give the same again, so they become the checkpoint's default sampling.
     """
-    if not draw:
-        return sampling
     seed = (sampling.seed + draw * SEED_STEP) % 2**32
     if sampling.do_sample or sampling.subtalker_do_sample:
         return replace(sampling, seed=seed)

@@ -33,6 +33,10 @@ class Signs:
         self.num_repeated = 0  # frames in a row at the end that equal the one a period before; of the best period
         self.num_standing = 0  # frames with sound since the speech last moved on in its text
         self._moved_at: int | None = None  # frame
+        self.over_at: int | None = (
+            None  # number of frames up to where, by all signs, everything was said; None: not yet
+        )
+        self.missed_end = False  # whether the stream still goes on far behind that
         self._num_frames = 0
         self._said_at: int | None = None  # frame
         self._tail_end: int | None = None  # number of frames up to the end of the silent tail
@@ -67,26 +71,17 @@ class Signs:
                 self._look_for_tail(frames, said_at)
             self.num_silent = self._silent_tail(frames)
             self._stand(frames, moved_at)
+        if self._tail_end is not None:
+            self.over_at, self.missed_end = self._tail_end, self._num_frames - self._tail_end >= BAD_OVER
+        elif self._said_at is not None:
+            over_at = self._said_at + SUSPECT_SAID
+            self.over_at = over_at if over_at < self._num_frames else None
+            self.missed_end = self._num_frames - self._said_at >= BAD_SAID
 
     @property
     def stands_from(self) -> int:
         """The frame from which the speech stands still in its text."""
         return self._num_frames if self._moved_at is None else self._moved_at
-
-    @property
-    def over_at(self) -> int | None:
-        """How many frames there are up to where, by all signs, everything was said; None: it is not over."""
-        if self._tail_end is not None or self._said_at is None:
-            return self._tail_end
-        over_at = self._said_at + SUSPECT_SAID
-        return over_at if over_at < self._num_frames else None
-
-    @property
-    def missed_end(self) -> bool:
-        """Whether the speech was over and the stream still goes on."""
-        if self._tail_end is not None:
-            return self._num_frames - self._tail_end >= BAD_OVER
-        return self._said_at is not None and self._num_frames - self._said_at >= BAD_SAID
 
     def _add(self, code: int) -> None:
         now, before = self._num_frames, self._repeated

@@ -18,7 +18,7 @@ from sonorant.engine import (
     StreamFailed,
 )
 from sonorant.service.text.revision import heard_to
-from sonorant.service.utterance.phrases import PhraseStream
+from sonorant.service.utterance.phrases import PhraseStream, SpokenPhrase
 from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.resumption import KnownSegment, Resumption, Skipped
 from sonorant.service.utterance.segment_frames import SegmentFrames
@@ -73,7 +73,8 @@ class Speech:
         self.segments = segments
         self.word_times = word_times
         self.statistics = statistics
-        self.skipped = Skipped(resumption or Resumption(), spec.audio, spec.info.frame_samples)
+        # The audio that another session sent, if there was one
+        self.skipped = None if resumption is None else Skipped(resumption, spec.audio, spec.info.frame_samples)
         self._whole = whole
         self._num_heals = 0
         self._reopened = False  # only once, so that an utterance that kills workers cannot kill one after another
@@ -83,15 +84,12 @@ class Speech:
         self.stream: EngineStream | PhraseStream | None = None  # the latest one, until its end
         self.frames = SegmentFrames(spec.info.frame_samples, spec.info.num_codebooks)
         self.known: KnownSegment | None = None  # frames that another session sent
+        self.is_heard = False  # whether these are all of them
         self.end: StreamEnd | None = None  # the end of the segment's speech
         self._frames_before = 0  # the utterance's frames when the stream was opened
+        self._is_kept = False  # whether the stream comes from the phrase cache
         self._is_watched = False  # whether the stream may go wrong
-        self._spoken = segments.phrases.gather()  # collects the stream's frames for the phrase cache
-
-    @property
-    def is_heard(self) -> bool:
-        """Whether another session has sent all of the segment."""
-        return self.known is not None and self.known.complete
+        self._spoken: SpokenPhrase | None = None  # collects the stream's frames, if they may go into the phrase cache
 
     @property
     def needs_stream(self) -> bool:
@@ -121,13 +119,16 @@ class Speech:
             return num_waiting  # these stay
         if self._num_heals >= MAX_HEALS:
             return num_waiting - self.frames.num_over
-        num_standing = self.frames.signs.num_standing - SUSPECT_STANDING if self._stands(SUSPECT_STANDING) else 0
+        num_standing = self.frames.signs.num_standing - SUSPECT_STANDING if self.babbles(SUSPECT_STANDING) else 0
         return max(0, num_waiting - max(self.frames.num_suspect, num_standing))
 
-    @property
-    def babbles(self) -> bool:
-        """Whether the segment stands still in its text while sound goes on, far longer than the text takes."""
-        return self._stands(STANDING)
+    def babbles(self, num_frames: int = STANDING) -> bool:
+        """Whether the last so many frames make sounds at one place of the text, in speech that is too long for it."""
+        is_lost = self.end is not None and self.end.reason not in _ENDS_WELL
+        if is_lost or not self._is_watched or self.frames.signs.num_standing < num_frames:
+            return False
+        made_ms = self.frames.num_frames * 1000 / self.spec.info.frame_rate_hz
+        return made_ms >= BABBLE_LONGER * self.word_times.usual_ms
 
     @property
     def is_all_made(self) -> bool:
@@ -150,7 +151,7 @@ class Speech:
                 heard = self.segments.end_char(current)
             elif self.frames.num_given:
                 heard = heard_to(text, current.start_char, self.frames.num_given, respell)
-        if self.skipped.has_more:  # another session sent audio that is still to be skipped
+        if self.skipped is not None and self.skipped.has_more:  # another session sent audio that is still to be skipped
             heard = max(heard, heard_to(text, 0, self.skipped.num_frames(self.segments.fastest), respell))
         return heard
 
@@ -164,12 +165,9 @@ class Speech:
         is_stored = self.spec.audio.encoding == audio_pb2.AUDIO_ENCODING_CODES
         info, begins = self.spec.info, not is_stored and segment.carried is None
         self.frames = SegmentFrames(info.frame_samples, info.num_codebooks, info.silent_first_frames if begins else 0)
-        speed = self.segments.audio_of(segment).speed
-        self.known = self.skipped.of_segment(segment.number, speed) if segment.speakable else None
-        if self.known is not None:
-            self._count_known(self.known)
-        if segment.stream is None:
-            segment.draw = self.skipped.draw_of_segment(segment.number)
+        self.known, self.is_heard = None, False
+        if self.skipped is not None:
+            self._skip(segment, self.skipped)
 
     def text_came(self) -> None:
         """Text has come, or it has ended."""
@@ -181,10 +179,12 @@ class Speech:
         """The segment has got a stream."""
         self._move(State.SPEAKING)
         self.stream, self.end = self.segment.stream, None
-        self._is_watched = not (self.segment.is_kept or self.spec.params.sampling.ignore_eos)
+        self._is_kept = self.segment.is_kept
+        self._is_watched = not (self._is_kept or self.spec.params.sampling.ignore_eos)
         self._frames_before = self.statistics.num_frames
-        self._spoken.give_up()
-        self._spoken = self.segments.phrases.gather()
+        self.close()
+        if self.segment.repeatable is not None and not self._is_kept:
+            self._spoken = self.segments.gather()
         if self.spec.times_words:  # phrases in the cache have no times
             times = self.stream.text_times if isinstance(self.stream, EngineStream) else None
             if times is None:
@@ -201,8 +201,8 @@ class Speech:
 
     def take(self, events: Sequence[PcmChunk | StreamEnd]) -> bool:
         """The stream has made something. Return whether it must make more before any of that can be heard."""
-        if (lost := self._lost_unheard(events)) is not None:
-            self._reopened, self.end = True, lost
+        if isinstance(last := events[-1], StreamEnd) and self._is_lost_unheard(last):
+            self._reopened, self.end = True, last
             self._move(State.WAITING)  # others may speak it all
             return False
         unsent_samples = self.frames.unsent_samples
@@ -234,8 +234,10 @@ class Speech:
         self._move(State.GIVEN)
 
     def close(self) -> None:
-        """The utterance is over. Drop what was collected for the phrase cache."""
-        self._spoken.give_up()
+        """The stream or the utterance is over. Drop what was collected for the phrase cache."""
+        if self._spoken is not None:
+            self._spoken.give_up()
+            self._spoken = None
 
     # Inside
 
@@ -245,7 +247,14 @@ class Speech:
             raise RuntimeError(f"a segment cannot go from {self.state.name} to {state.name}")
         self.state = state
 
-    def _count_known(self, known: KnownSegment) -> None:
+    def _skip(self, segment: Segment, skipped: Skipped) -> None:
+        """Take what another session sent of the segment."""
+        if segment.stream is None:
+            segment.draw = skipped.draw_of_segment(segment.number)
+        known = skipped.of_segment(segment.number, self.segments.audio_of(segment).speed) if segment.speakable else None
+        if known is None:
+            return
+        self.known, self.is_heard = known, known.complete
         self.frames.known(known.codes, known.unsent_samples)
         num_samples = self.frames.num_samples(len(known.codes))
         self.statistics.num_frames += len(known.codes)
@@ -260,15 +269,14 @@ class Speech:
         return max(0.0, at_ms - self.frames.unsent_samples * 1000 / self.spec.info.sample_rate_hz)
 
     def _receive(self, chunk: PcmChunk) -> None:
-        segment, stream = self.segment, self.stream
-        assert stream is not None, "it was opened"
-        said_at = stream.said_at
+        assert self.stream is not None, "it was opened"
+        said_at, moved_at = self.stream.how_far()
         if said_at is not None:
             said_at = max(said_at, self.spec.params.sampling.min_frames)
-        is_kept = segment.is_kept
-        samples = self.frames.push(chunk, is_kept=is_kept, said_at=said_at, moved_at=stream.moved_at)
+        is_kept = self._is_kept
+        samples = self.frames.push(chunk, is_kept=is_kept, said_at=said_at, moved_at=moved_at)
         self.statistics.received(chunk, len(samples), is_kept=is_kept)
-        if segment.repeatable is not None and not is_kept:
+        if self._spoken is not None:
             self._spoken.add(chunk)
         self.word_times.push_audio(samples)
 
@@ -285,7 +293,7 @@ class Speech:
         self.end = end
         if end.reason is FinishReason.COMPLETED and not self._missed_end:
             self.word_times.end_audio()
-            if not self.babbles:
+            if self._spoken is not None and not self.babbles():
                 self.segments.keep(self.segment, self._spoken)
 
     def _take_back(self, num_frames: int) -> None:
@@ -308,16 +316,16 @@ class Speech:
             # Another draw could only add something, or miss its end again.
             self.end = None
             self._take_back(self.frames.num_frames - self.frames.num_over)
-            self._spoken.give_up()
+            self.close()
             self.statistics.num_missed_ends += 1
             if is_over:
                 self._end_where_said()
             else:
                 self._move(State.ENDING)
-        elif self._says_nothing(segment):
+        elif segment.carried is not None and self._says_nothing:
             segment.carried = None
             self._heal(0)
-        elif self.babbles and self._is_worth_healing(self.frames.signs.stands_from):
+        elif self.babbles() and self._is_worth_healing(self.frames.signs.stands_from):
             segment.draw = self._num_heals + 1
             self._heal(self.frames.signs.stands_from)
         elif (num_good := self._num_good()) is not None:
@@ -342,10 +350,11 @@ class Speech:
             self._is_watched and self.frames.signs.missed_end and (self.end is None or self.end.reason in _CAN_BE_OVER)
         )
 
-    def _says_nothing(self, segment: Segment) -> bool:
+    @property
+    def _says_nothing(self) -> bool:
         """Whether the model took what it carries on from for all of the text: a fresh prompt makes it speak."""
         is_over = self.end is not None and self.end.reason is FinishReason.COMPLETED
-        return is_over and segment.carried is not None and segment.speakable and not self.frames.num_frames
+        return is_over and self.segment.speakable and not self.frames.num_frames
 
     def _num_good(self) -> int | None:
         """Return how many good frames to keep if the stream should be set back to heal it, else None."""
@@ -362,18 +371,7 @@ class Speech:
         num_bad = self.frames.num_frames - max(num_good, self.frames.num_given)
         return self._num_heals < MAX_HEALS and num_bad >= MIN_FRAMES_AGAIN
 
-    def _stands(self, num_frames: int) -> bool:
-        """Whether the last so many frames make sounds at one place of the text, in speech that is too long for it."""
-        is_lost = self.end is not None and self.end.reason not in _ENDS_WELL
-        if is_lost or not self._is_watched or self.frames.signs.num_standing < num_frames:
-            return False
-        made_ms = self.frames.num_frames * 1000 / self.spec.info.frame_rate_hz
-        return made_ms >= BABBLE_LONGER * self.word_times.usual_ms
-
-    def _lost_unheard(self, events: Sequence[PcmChunk | StreamEnd]) -> StreamEnd | None:
-        """Return the end of a stream whose workers died before any frame was taken: others can speak it all, once."""
-        last = events[-1]
-        if not isinstance(last, StreamEnd) or last.reason is not FinishReason.UNAVAILABLE:
-            return None
-        may_reopen = self.state is State.SPEAKING and not self._reopened
-        return last if may_reopen and self.statistics.num_frames == self._frames_before else None
+    def _is_lost_unheard(self, end: StreamEnd) -> bool:
+        """Whether the stream's workers died before any frame was taken: others can speak it all, once."""
+        is_lost = end.reason is FinishReason.UNAVAILABLE and self.statistics.num_frames == self._frames_before
+        return is_lost and self.state is State.SPEAKING and not self._reopened

@@ -46,7 +46,7 @@ class Statistics:
         self._dropped_frames = 0
         self._kept_frames = 0
         self._engine_budget: StreamBudget | None = None  # of the first audio
-        self._budget: LatencyBudget | None = None
+        self.budget: LatencyBudget | None = None  # set when the first audio goes out
 
     @property
     def sent_ms(self) -> int:
@@ -64,11 +64,6 @@ class Statistics:
     @property
     def has_speakable_text(self) -> bool:
         return self._first_text_s > 0
-
-    @property
-    def awaits_budget(self) -> bool:
-        """Whether the first audio has not gone out yet."""
-        return self._budget is None
 
     def text(self, text: str) -> None:
         """Note text, as written and as spoken: only the respelling of a sign may be speakable."""
@@ -97,10 +92,10 @@ class Statistics:
         self._generation_s += end.generation_s
 
     def first_budget(self) -> LatencyBudget | None:
-        """Return the latency budget for the first audio, and None for all later audio."""
-        if self._budget is not None or self._engine_budget is None:
+        """Return the latency budget for the first audio, which goes out now; None for a pause, which has none."""
+        if self._engine_budget is None:
             return None
-        self._budget = latency_budget(
+        self.budget = latency_budget(
             self._first_text_s,
             self._engine_budget,
             self._encode_s,
@@ -108,7 +103,7 @@ class Statistics:
             self._arrived_s,
             self._spec.recording,
         )
-        return self._budget
+        return self.budget
 
     def sent(self, num_samples: int) -> None:
         """Count samples that gRPC has taken."""
@@ -144,7 +139,7 @@ class Statistics:
             codec_frames=self.num_frames,
             kept_frames=self._kept_frames,
             real_time_factor=generation_ms / self.received_ms if self.received_ms else 0.0,
-            first_audio_budget=self._budget,
+            first_audio_budget=self.budget,
             heals=self.num_heals,
             missed_ends=self.num_missed_ends,
             dropped_frames=self._dropped_frames,

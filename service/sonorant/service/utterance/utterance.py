@@ -80,7 +80,8 @@ class Utterance:
             self.statistics.received_before_ms = resumption.received_ms(spec.audio.sample_rate_hz)
         self._resumption = resumption
         self._charge = allowance.charge
-        self._free = FreeText(resumption.heard if resumption is not None else None)
+        # Text that a receipt has paid for
+        self._free = None if resumption is None or resumption.heard is None else FreeText(resumption.heard)
         self._longer_chars = 0  # how much longer the spoken text is than the written one
         self._charged_longer_chars = 0
         # Offsets, without markup, up to which text was committed because no more came for a while
@@ -99,7 +100,7 @@ class Utterance:
     def accept(self, text: str) -> None:
         """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
         self.segmenter.check(text)
-        if num_charged := len(text) - self._free.take(text):
+        if num_charged := len(text) - (0 if self._free is None else self._free.take(text)):
             self._charge(num_charged)
 
     def push(self, text: str) -> None:
@@ -107,10 +108,13 @@ class Utterance:
         self.segments.written.append(text)
         self._note(text)
         begin = 0
-        for end in self._cuts(len(text)):
-            self._commit(self.segmenter.push(text[begin:end]))
-            self.commit_tail()
-            begin = end
+        if self._resumption is not None:  # commit where the session that began the utterance did so during a pause
+            start = self.segmenter.num_chars
+            for at in self._resumption.committed_chars:
+                if begin < at - start <= len(text):
+                    self._commit(self.segmenter.push(text[begin : at - start]))
+                    self.commit_tail()
+                    begin = at - start
         self._commit(self.segmenter.push(text[begin:]))
 
     def revise(self, from_char: int, text: str) -> tuple[speak_pb2.Revised, str]:
@@ -273,18 +277,11 @@ class Utterance:
                 case EndSegment():
                     self.word_times.end_text()
             self.segments.apply(event)
-            if isinstance(event, EndSegment) and not event.last:
+            if self._free is not None and isinstance(event, EndSegment) and not event.last:
                 begun = self.segments.last
                 start_char = self.segmenter.written_end(begun.start_char)
                 if due := self._free.begin_segment(begun.number, start_char, event.pause_ms):
                     self._charge(due)
-
-    def _cuts(self, num_chars: int) -> list[int]:
-        """Return where in the next `num_chars` the session that began the utterance committed text during a pause."""
-        if self._resumption is None:
-            return []
-        start = self.segmenter.num_chars
-        return [at - start for at in self._resumption.committed_chars if 0 < at - start <= num_chars]
 
 
 def _spoken(events: Sequence[Event]) -> list[str | None]:
