@@ -29,7 +29,7 @@ import numpy as np
 import uvloop
 
 from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
-from sonorant.service.utterance.requests import DEFAULT_LEAD_MS
+from sonorant.service.session.config import DEFAULT_LEAD_MS
 from sonorant.tts.v1 import speak_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Stub, end, say, served

@@ -94,6 +94,7 @@ async def speak(stub: Any) -> Any:
     call = stub.Speak()
     await call.write(SpeakRequest(config=SpeakConfig(max_lead_ms=500)))
     await call.read()
+    await asyncio.sleep(STEP_S)  # the end of that write is not a part of any walk
     return call
 
 

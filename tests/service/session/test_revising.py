@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 import pytest
 
-from sonorant.service.utterance.requests import MAX_LEAD_MS
+from sonorant.service.session.config import MAX_LEAD_MS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, frame_codes, spoken

@@ -5,7 +5,7 @@ import asyncio
 import grpc
 import pytest
 
-from sonorant.service.utterance.requests import DEFAULT_LEAD_MS
+from sonorant.service.session.config import DEFAULT_LEAD_MS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken

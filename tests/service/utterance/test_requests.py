@@ -11,15 +11,9 @@ from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.usage import Usage
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotFound
 from sonorant.service.operations.metrics import Metrics
-from sonorant.service.utterance.requests import (
-    SpeakSpec,
-    UtteranceSpec,
-    check_speak_config,
-    check_synthesis,
-    check_utterance_id,
-)
-from sonorant.service.voices.choice import VoiceChoice, VoiceChooser
-from sonorant.service.voices.presets import Presets
+from sonorant.service.session.config import SpeakSpec, check_speak_config, check_utterance_id
+from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
+from sonorant.service.voices.choice import Presets, VoiceChoice, VoiceChooser
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, voice_pb2
 from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
 

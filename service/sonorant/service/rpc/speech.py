@@ -19,19 +19,14 @@ from sonorant.service.rpc.background_work import BackgroundWork
 from sonorant.service.rpc.explain import explain
 from sonorant.service.rpc.usage import usage
 from sonorant.service.session.alive import Quiet, SignsOfLife
+from sonorant.service.session.config import check_lead, check_silence
 from sonorant.service.session.decoding import DecodeMessage, Decoding, check_decode
 from sonorant.service.session.parts import Parts
 from sonorant.service.session.session import MAX_OPEN_UTTERANCES, Session
 from sonorant.service.session.turns import PAYLOADS
 from sonorant.service.text.checks import check_whole, slices
 from sonorant.service.utterance.delivery import Message
-from sonorant.service.utterance.requests import (
-    check_lead,
-    check_silence,
-    check_synthesis,
-    check_timestamps,
-    text_formats,
-)
+from sonorant.service.utterance.requests import check_synthesis, check_timestamps, text_formats
 from sonorant.service.utterance.scheduling import check_scheduling
 from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.tts.v1 import (

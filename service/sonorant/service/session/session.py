@@ -18,17 +18,12 @@ from sonorant.service.errors import ConfigRequired, Draining, InvalidField, Limi
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.playout import Playout
 from sonorant.service.session.alive import Quiet, SignsOfLife
+from sonorant.service.session.config import SpeakSpec, check_speak_config, check_utterance_id
 from sonorant.service.session.parts import Parts
 from sonorant.service.session.turns import OpenUtterance, Turns
 from sonorant.service.text.checks import slices
 from sonorant.service.utterance.receipts import Receipts
-from sonorant.service.utterance.requests import (
-    SpeakSpec,
-    UtteranceSpec,
-    check_speak_config,
-    check_synthesis,
-    check_utterance_id,
-)
+from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
 from sonorant.service.utterance.resumption import Resumption, check_resume
 from sonorant.service.utterance.scheduling import check_scheduling
 from sonorant.service.utterance.utterance import Beginning, Utterance
@@ -116,7 +111,8 @@ class Session:
             raise ConfigRequired(
                 f'the first message must be config, not {payload or "empty"}; {{"config": {{}}}} will do'
             )
-        if payload != "config" and not (payload == "cancel" and request.utterance_id == ALL):
+        is_all = payload == "cancel" and request.utterance_id == ALL
+        if request.utterance_id and payload != "config" and not is_all:
             check_utterance_id(request.utterance_id)
         wanted = request.utterance_id or self._current_id
         match payload:
@@ -132,7 +128,7 @@ class Session:
                 await self._flush(wanted, request.flush)
             case "end":
                 await self._end(wanted)
-            case "cancel" if request.utterance_id == ALL:
+            case "cancel" if is_all:
                 self._cancel_all(request.cancel)
             case "cancel":
                 self._cancel(wanted, request.cancel)
