@@ -1,11 +1,13 @@
-"""How large files, functions and constructors may be: what is larger cannot be read at once."""
+"""How large folders, files, functions and constructors may be: what is larger cannot be read at once."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 FILE_LINES, FUNCTION_LINES, ARGUMENTS = 410, 60, 6
+MODULES = 17  # of a folder
 # Bodies of Triton kernels: what they call is compiled into them, and their order is what they are about.
 KERNELS = {"_window_attention", "_attend", "_frame", "_choose"}
 
@@ -41,3 +43,8 @@ def test_files_functions_and_constructors_are_small() -> None:
             if node.name == "__init__" and num_arguments > ARGUMENTS:
                 too_large.append(f"{path}:{node.lineno}: a constructor with {num_arguments} arguments")
     assert not too_large
+
+
+def test_folders_are_small() -> None:
+    modules = Counter(path.parent for path, _ in sources())
+    assert {str(folder): count for folder, count in modules.items() if count > MODULES} == {}

@@ -26,9 +26,8 @@ from sonorant.service.operations.tracing import Tracer
 from sonorant.service.session.parts import Parts
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.utterance.phrases import Phrases
-from sonorant.service.voices.choice import VoiceChooser
+from sonorant.service.voices.choice import Presets, VoiceChooser
 from sonorant.service.voices.opening import opener
-from sonorant.service.voices.presets import Presets
 from sonorant.service.voices.stored import StoredVoices
 
 

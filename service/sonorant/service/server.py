@@ -34,7 +34,7 @@ from sonorant.service.session.parts import Parts
 from sonorant.service.settings import ServiceConfig
 from sonorant.service.utterance.phrases import EVERYBODY, CallerPhrases
 from sonorant.service.utterance.wanted_phrases import read_phrases, speak_phrases
-from sonorant.service.voices.presets import Presets
+from sonorant.service.voices.choice import Presets
 from sonorant.service.voices.stored import StoredVoices
 from sonorant.service.voices.warming import warm_up
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest

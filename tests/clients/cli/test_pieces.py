@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.cli.pieces import Piece, pieces
+from sonorant.cli.batch import Piece, pieces
 
 BOOK = "# One\n\nIt began.\nIt went on.\n\n---\n\nChapter II\nIt ended.\n"
 

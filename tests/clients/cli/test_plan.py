@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.cli.capacity import FULL, plan, price_of_speech, streams_per_gpu
 from sonorant.cli.main import main, parser
-from sonorant.cli.plan import EXAMPLES
+from sonorant.cli.plan import EXAMPLES, FULL, plan, price_of_speech, streams_per_gpu
 
 MEASURED = Path(__file__).parents[3] / "docs" / "benchmarks-h200.json"
 

@@ -5,7 +5,7 @@ from pydantic import BaseModel
 
 from sonorant.gateway.cartesia.request import Generation
 from sonorant.gateway.openai.request import SpeechRequest
-from sonorant.gateway.web.misspelt import HEADER, MAX_LOOKED_AT, misspelt
+from sonorant.gateway.web.json_input import MAX_LOOKED_AT, MISSPELT_HEADER, misspelt
 from tests.gateway.harness import gateway
 from tests.service.fake_engine import FakeEngine
 
@@ -30,7 +30,7 @@ async def test_an_answer_and_a_refusal_name_the_nearest_field_and_nothing_else_c
 
         async def post(path: str, **body: object) -> tuple[int, str | None, bytes]:
             async with door.http.post(path, json=body) as response:
-                return response.status, response.headers.get(HEADER), await response.read()
+                return response.status, response.headers.get(MISSPELT_HEADER), await response.read()
 
         speech = {"input": "ab", "response_format": "pcm", "seed": 1}
         status, told, audio = await post("/v1/audio/speech", **speech)

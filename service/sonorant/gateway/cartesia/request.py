@@ -8,8 +8,7 @@ from sonorant.client import synthesis_config
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.catalog import Catalog
 from sonorant.gateway.upstream.voices import resolve_voice
-from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_UINT32
-from sonorant.gateway.web.text_fields import TextFields
+from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_UINT32, TextFields
 from sonorant.tts.v1.speak_pb2 import SpeakConfig, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD, SynthesisConfig
 

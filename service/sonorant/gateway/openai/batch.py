@@ -17,8 +17,7 @@ from sonorant.gateway.openai.request import ResponseFormat, SpeechRequest, Voice
 from sonorant.gateway.openai.speech import check_format, usage
 from sonorant.gateway.web.bodies import read_json
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG, MISSPELT
-from sonorant.gateway.web.json_input import parse
-from sonorant.gateway.web.misspelt import misspelt
+from sonorant.gateway.web.json_input import misspelt, parse
 from sonorant.tts.v1.synthesis_pb2 import SynthesisStats
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 

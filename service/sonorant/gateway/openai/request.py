@@ -14,8 +14,7 @@ from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.data_uris import ONLY_DATA, recording_in
 from sonorant.gateway.upstream.catalog import Catalog
 from sonorant.gateway.upstream.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice
-from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS
-from sonorant.gateway.web.text_fields import TextFields
+from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, TextFields
 from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
 ResponseFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]

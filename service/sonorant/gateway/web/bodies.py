@@ -12,8 +12,7 @@ from aiohttp import web
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.web.context import CALL, CONNECTIONS, KEYS, LARGE_BODIES, MISSPELT
-from sonorant.gateway.web.json_input import Body, decode, parse
-from sonorant.gateway.web.misspelt import misspelt
+from sonorant.gateway.web.json_input import Body, decode, misspelt, parse
 
 MAX_BODY_BYTES = 12 * 1024 * 1024  # a recording of 8 MiB in base64, and the rest
 BODY_TIMEOUT_S = 60.0

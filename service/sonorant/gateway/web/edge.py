@@ -11,14 +11,13 @@ from sonorant.gateway.upstream.calls import call_of
 from sonorant.gateway.web.accepted import ignore_rest
 from sonorant.gateway.web.bodies import admit
 from sonorant.gateway.web.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS, MISSPELT, REFUSAL
-from sonorant.gateway.web.json_input import HALF_A_PAIR
-from sonorant.gateway.web.misspelt import HEADER
+from sonorant.gateway.web.json_input import HALF_A_PAIR, MISSPELT_HEADER
 from sonorant.gateway.web.request_log import log_end
 
 log = logging.getLogger(__name__)
 
 _ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Request-Id, traceparent"
-_SHOWN_HEADERS = f"X-Request-Id, {HEADER}, X-Word-Timestamps, Retry-After"
+_SHOWN_HEADERS = f"X-Request-Id, {MISSPELT_HEADER}, X-Word-Timestamps, Retry-After"
 _DOORS = {"/v1/audio/speech/stream": "stream", "/v1": "openai", "/tts": "cartesia"}
 
 _LOOKS = ("/health", "/ready", "/metrics")  # which come all the time
@@ -99,7 +98,7 @@ async def add_headers(request: web.Request, response: web.StreamResponse) -> Non
     if CALL in request:
         response.headers["X-Request-Id"] = request[CALL].request_id
     if misspelt := request.get(MISSPELT):
-        response.headers[HEADER] = misspelt
+        response.headers[MISSPELT_HEADER] = misspelt
     response.headers["Server"] = "sonorant"
     response.headers["X-Content-Type-Options"] = "nosniff"
     origin = request.headers.get("Origin")

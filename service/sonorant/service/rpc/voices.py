@@ -13,9 +13,8 @@ from sonorant.service.calls import context as call_context
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import InvalidField, VoiceNotFound, VoiceUnusable
 from sonorant.service.utterance.phrases import Phrases
-from sonorant.service.voices.choice import VoiceChooser
+from sonorant.service.voices.choice import Presets, VoiceChooser
 from sonorant.service.voices.creation import VoiceCreation
-from sonorant.service.voices.presets import Presets
 from sonorant.service.voices.requests import check_list, to_proto
 from sonorant.service.voices.store import StoredVoice
 from sonorant.service.voices.stored import StoredVoices

@@ -4,6 +4,7 @@ Every choice names the checkpoint that speaks. The engine's encoder encodes reco
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
@@ -26,12 +27,30 @@ from sonorant.service.admission.usage import Usage
 from sonorant.service.calls import context as call_context
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound, VoiceUnusable
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
-from sonorant.service.voices.presets import Presets
 from sonorant.service.voices.requests import MAX_TRANSCRIPT_CHARS
 from sonorant.service.voices.store import VoiceAbout, VoiceTensors
 from sonorant.service.voices.stored import StoredVoices
 from sonorant.service.voices.transcripts import check_transcript
 from sonorant.tts.v1 import voice_pb2
+
+
+class Presets:
+    def __init__(self, models: Sequence[EngineInfo]) -> None:
+        """If several checkpoints have a speaker, the first one's is listed; it is also the one that speaks."""
+        self.voices: dict[str, voice_pb2.Voice] = {}  # by their ids, which are in lower case
+        for info in models:
+            for speaker in info.speakers:
+                voice = voice_pb2.Voice(
+                    voice_id=speaker,
+                    kind=voice_pb2.VOICE_KIND_PRESET,
+                    display_name=speaker.replace("_", " ").title(),
+                    description=f"A speaker of {info.model}.",
+                    languages=info.languages,
+                    model=info.model,
+                )
+                self.voices.setdefault(speaker, voice)
+        self.names = tuple(self.voices)
+
 
 _LACKS_CLONING = "CHECKPOINT_LACKS_CLONING"
 

@@ -8,9 +8,8 @@ from dataclasses import replace
 from sonorant.engine import EnginePool, InvalidSynthesis, SynthesisParams
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.errors import InvalidField, MethodNotServed, VoiceExists
-from sonorant.service.voices.choice import VoiceChoice, VoiceChooser, check_allowed
+from sonorant.service.voices.choice import Presets, VoiceChoice, VoiceChooser, check_allowed
 from sonorant.service.voices.file import NotAVoiceFile, unpack
-from sonorant.service.voices.presets import Presets
 from sonorant.service.voices.requests import check_create, check_imported, check_request
 from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceAbout
 from sonorant.service.voices.stored import StoredVoices

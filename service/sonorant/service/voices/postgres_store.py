@@ -20,8 +20,7 @@ from sonorant.service.errors import RequestIdReused, VoiceDamaged, VoiceExists, 
 from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
 from sonorant.service.voices.dictionary_table import Execute
 from sonorant.service.voices.file import about_from_json, about_to_json
-from sonorant.service.voices.limits import check_room
-from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
+from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits, check_room
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,8 @@ from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
 from sonorant.service.voices.dictionary_table import Execute
 from sonorant.service.voices.file import about_from_json, about_to_json
 from sonorant.service.voices.folder import FILES, VoiceFolder, new_name
-from sonorant.service.voices.limits import check_room
 from sonorant.service.voices.sqlite_opening import Use, connect, explained, is_full, lost
-from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
+from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits, check_room
 
 log = logging.getLogger(__name__)
 

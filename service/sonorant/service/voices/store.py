@@ -11,6 +11,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sonorant.service.errors import VoiceQuotaReached
 from sonorant.service.voices.dictionary_table import Execute
 
 T = TypeVar("T")
@@ -117,3 +118,17 @@ class VoiceStore(Protocol):
         """Return a sentence for the operator if voices may be missing."""
 
     def close(self) -> None: ...
+
+
+def check_room(limits: VoiceLimits, num_voices: int, num_own: int, total_bytes: int) -> None:
+    """Raise VoiceQuotaReached if there is no room. `num_own` of the `num_voices` are the owner's; `total_bytes`: with
+    the new one.
+    """
+    if num_own >= limits.max_voices_of_owner:
+        raise VoiceQuotaReached(
+            "voices of this owner", f"you have all {limits.max_voices_of_owner} voices that you may; delete one first"
+        )
+    if num_voices >= limits.max_voices:
+        raise VoiceQuotaReached("voices", f"the server has all {limits.max_voices} voices it keeps; delete one first")
+    if total_bytes > limits.max_bytes:
+        raise VoiceQuotaReached("bytes of voices", f"the server keeps at most {limits.max_bytes} bytes; delete a voice")
