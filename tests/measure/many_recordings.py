@@ -82,7 +82,11 @@ def main() -> None:
         with running(command, HERE, log) as server:
             if not until_serving(server, f"127.0.0.1:{PORT}", time.monotonic() + START_S):
                 sys.exit(f"the server was not SERVING in time\n{log.read_text()[-2000:]}")
-            asyncio.run(clone_all(server, args))
+            try:
+                asyncio.run(clone_all(server, args))
+            except BaseException:
+                print(f"not all were cloned; the server's log ends with\n{log.read_text()[-2000:]}", flush=True)
+                raise
 
 
 if __name__ == "__main__":
