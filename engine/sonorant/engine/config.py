@@ -57,7 +57,7 @@ class TalkerConfig:
         _as_weights,
         "auto|int8|int4",
         "weights of the talker; auto: as the checkpoint has them, but int8 for large ones on the CPU; int8, int4: "
-        "rounded to eight or four bits, on the CPU only; int4 is faster and changes the speech",
+        "rounded to eight or four bits, on the CPU only; int4 takes less memory, and changes the speech",
         flag="talker_weights",
     )
     # Settings that are AUTO have become numbers before workers are started.
