@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from sonorant.engine import Engine, EngineConfig, EngineState, SharedPairs, shared_pairs
+from sonorant.engine.serving.engine import Texts
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.workers.supervisor import Supervisor
 
@@ -35,7 +36,7 @@ async def start_engine(
         await owner.start()
         link = await OwnerLink.open(owner.connect(0))
         stack.callback(link.close)
-        engine = OwnedEngine.start(owner.configs[0], on_state, link)
+        engine = OwnedEngine.start(owner.configs[0], Texts.read(config.model), on_state, link)
         assert isinstance(engine, OwnedEngine)
         engine.owner = owner
         link.listen(engine.placement.on_room)

@@ -1,114 +1,19 @@
-"""Staged text-to-speech engine for Qwen3-TTS checkpoints. Callers need only the names exported here.
+"""Staged text-to-speech engine for Qwen3-TTS checkpoints. Callers import the names of `sonorant.engine.api` from here.
 
-Importing this package does not load torch: the model runs in worker processes, which `shared_pairs` starts.
+They are loaded when they are first asked for. So `WORKERS` can start the fork server, whose imports take longest,
+before anything else is imported, and child processes with small tasks import only what they need.
 """
 
-from sonorant.engine.card.driver import find_card
-from sonorant.engine.checkpoint.embeddings import MAX_MIXED_VOICES, mix_embeddings
-from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
-from sonorant.engine.config import EngineConfig, MpsMode
-from sonorant.engine.errors import (
-    CheckpointError,
-    CodecDiffers,
-    EncodingFailed,
-    EngineError,
-    EngineOverloaded,
-    EngineUnavailable,
-    InvalidRecording,
-    InvalidSynthesis,
-    StreamFailed,
-    UnknownSpeaker,
-    UnsupportedTask,
-)
-from sonorant.engine.fair_queue import FairQueue
-from sonorant.engine.ipc.fork_server import WORKERS
-from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
-from sonorant.engine.ipc.shared_record import SharedRecord
-from sonorant.engine.lru_cache import LruCache
-from sonorant.engine.owner.shared_pairs import SharedPairs, shared_pairs
-from sonorant.engine.prompt.explain import Explanation
-from sonorant.engine.serving.engine import Engine, EngineStats
-from sonorant.engine.serving.here import EngineHere, start_here
-from sonorant.engine.serving.info import EngineInfo
-from sonorant.engine.serving.pool import EnginePool, PairStats
-from sonorant.engine.serving.routing import Need
-from sonorant.engine.serving.stored import StoredStream
-from sonorant.engine.serving.stream import EngineStream
-from sonorant.engine.serving.warm_up import WarmUp
-from sonorant.engine.shares import Shares
-from sonorant.engine.types import (
-    NOTHING_SPENT,
-    EncodedReference,
-    FinishReason,
-    Int16Array,
-    PassCounts,
-    PcmChunk,
-    RecordingInfo,
-    SamplingParams,
-    Spent,
-    StreamBudget,
-    StreamEnd,
-    SynthesisParams,
-)
-from sonorant.engine.workers.auto import sized
-from sonorant.engine.workers.state import EngineState
-from sonorant.settings import AUTO
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "AUTO",
-    "BUILTIN_VOICE_DIR",
-    "MAX_MIXED_VOICES",
-    "NOTHING_SPENT",
-    "PROMPT_ROW_BUCKETS",
-    "ROW_BUCKETS",
-    "STEP_S_BUCKETS",
-    "WORKERS",
-    "CheckpointError",
-    "CodecDiffers",
-    "EncodedReference",
-    "EncodingFailed",
-    "Engine",
-    "EngineConfig",
-    "EngineError",
-    "EngineHere",
-    "EngineInfo",
-    "EngineOverloaded",
-    "EnginePool",
-    "EngineState",
-    "EngineStats",
-    "EngineStream",
-    "EngineUnavailable",
-    "Explanation",
-    "FairQueue",
-    "FinishReason",
-    "Int16Array",
-    "InvalidRecording",
-    "InvalidSynthesis",
-    "LruCache",
-    "MpsMode",
-    "Need",
-    "PairStats",
-    "PassCounts",
-    "PcmChunk",
-    "RecordingInfo",
-    "SamplingParams",
-    "SharedPairs",
-    "SharedRecord",
-    "Shares",
-    "Spent",
-    "StoredStream",
-    "StreamBudget",
-    "StreamEnd",
-    "StreamFailed",
-    "SynthesisParams",
-    "UnknownSpeaker",
-    "UnsupportedTask",
-    "WarmUp",
-    "Work",
-    "find_card",
-    "mix_embeddings",
-    "resolve_model",
-    "shared_pairs",
-    "sized",
-    "start_here",
-]
+from sonorant.engine.ipc.fork_server import WORKERS as WORKERS
+
+if TYPE_CHECKING:
+    from sonorant.engine.api import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return getattr(import_module("sonorant.engine.api"), name)

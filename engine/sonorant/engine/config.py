@@ -199,4 +199,5 @@ class EngineConfig:
     def environment(self) -> dict[str, str]:
         """Environment variables to add for a worker; CUDA reads them when the worker first uses the GPU."""
         directory = self.mps_pipe_directory
-        return {} if directory is None else {"CUDA_MPS_PIPE_DIRECTORY": str(directory)}
+        mps = {} if directory is None else {"CUDA_MPS_PIPE_DIRECTORY": str(directory)}
+        return {"TRITON_CACHE_MANAGER": CACHE_MANAGER, **mps}

@@ -4,7 +4,8 @@ No import here may initialize CUDA, which does not survive a fork.
 """
 
 import contextlib
-import os
+
+import torch
 
 import sonorant.engine.code2wav.process
 import sonorant.engine.code2wav.run.runner
@@ -14,10 +15,15 @@ import sonorant.engine.model.memory
 import sonorant.engine.model.reference
 import sonorant.engine.talker.process
 import sonorant.engine.talker.run.runner
-import sonorant.engine.talker.run.speech_sample  # noqa: F401
-from sonorant.engine.config import CACHE_MANAGER
+import sonorant.engine.talker.run.speech_sample
 
 with contextlib.suppress(ImportError):
     import av  # noqa: F401  decodes what phones and browsers record, where it is installed
 
-os.environ["TRITON_CACHE_MANAGER"] = CACHE_MANAGER
+if torch.version.cuda is not None:  # only such a torch brings Triton along
+    from triton.runtime.cache import triton_key
+
+    import sonorant.engine.model.codec.code2wav_fused
+    import sonorant.engine.talker.run.fused  # noqa: F401
+
+    triton_key()  # it reads all of Triton, and is kept

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import logging
-import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable
@@ -11,13 +10,13 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 from sonorant import logs
+from sonorant.hosting.streams import open_standard_streams
 
 log = logging.getLogger(__name__)
 
 Announce = Callable[..., None]
 
 ORPHAN_GRACE_S = 5.0  # for running calls, once the process that started this one is gone
-STDERR_FILENO = 2
 FEW_FILES = 4096  # with fewer, connections are refused that the settings allow
 
 
@@ -61,7 +60,7 @@ def run_to_end(
     lifeline: int | None = None,
 ) -> int:
     """Run `serve` to its end, and return the exit code. `filters`: of the log. `lifeline`: see `Signals`."""
-    _open_standard_streams()
+    open_standard_streams()
     logs.set_up(*filters)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes one, and shells allow few
@@ -82,11 +81,3 @@ def run_to_end(
     except asyncio.CancelledError:
         log.warning("stopped at once by a signal")
         return 1
-
-
-def _open_standard_streams() -> None:
-    """Open those of stdin, stdout and stderr that were closed when this process was started. Otherwise a socket would
-    get such a number, and libuv ends a process that closes one."""
-    while (opened := os.open(os.devnull, os.O_RDWR)) <= STDERR_FILENO:
-        os.set_inheritable(opened, True)
-    os.close(opened)

@@ -16,11 +16,12 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from sonorant.engine import AUTO, WORKERS, SharedPairs, find_card, shared_pairs
+from sonorant.engine import AUTO, SharedPairs, find_card, shared_pairs
 from sonorant.hosting.addresses import CannotListen, listening_socket, reserved_port
 from sonorant.hosting.children import Children, ProcessEnded, processes_of_cores, start_module
 from sonorant.hosting.process import ORPHAN_GRACE_S, Signals, announce
 from sonorant.hosting.tls import TlsError
+from sonorant.logs import start
 from sonorant.service.access.receipt_key import ReceiptKeyError, read_key
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.ledger import Ledger
@@ -48,13 +49,13 @@ async def serve(config: ServiceConfig, signals: Signals) -> int:
     """
     key = config.receipt_key or read_key(config.receipt_key_file)
     async with AsyncExitStack() as stack:
-        stack.enter_context(WORKERS.ahead())
         config = replace(config, processes=number_of(config), receipt_key=key)
         address = await _port(stack, config.listen)
         listening = None
         if config.metrics_listen:
             listening = stack.enter_context(listening_socket(config.metrics_listen, "--metrics-listen"))
         early = await _early_port(stack, config, address)
+        start.phase("port")
         pairs = await stack.enter_async_context(shared_pairs(config.engines, config.processes, config.mps))
         config = config.with_sizes(pairs.configs)
         ledger = Ledger(config.processes)
@@ -145,6 +146,7 @@ class _Processes(Children):
     async def load(self) -> None:
         """Start the workers."""
         await self._pairs.start()
+        start.phase("workers")
         self._signals.is_loading = False
 
     async def metrics(self) -> bytes:
@@ -200,6 +202,8 @@ class _Processes(Children):
                 self.serves(number)
                 if len(self._served) == len(self._handed):
                     announce("serving", port=told["port"])
+                    start.phase("server processes")
+                    start.end()
                     tell_ready()
 
     def _ports(self) -> dict[str, Any]:

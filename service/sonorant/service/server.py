@@ -14,6 +14,7 @@ import grpc
 from sonorant.engine import EnginePool, EngineState
 from sonorant.hosting.addresses import listening_socket
 from sonorant.hosting.process import Announce, announce
+from sonorant.logs import start
 from sonorant.service.access.api_keys import ANYONE, ApiKeys
 from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.ledger import Ledger
@@ -67,7 +68,10 @@ async def serve(
         base = base_of(config, ledger, stack)
         doors = _doors(config, base, stack)
         wanted = read_phrases(config.phrases) if config.phrases else []
+        start.phase("settings")
         states: asyncio.Queue[EngineState] = asyncio.Queue()
+        gc.collect()  # now, while others load the model
+        gc.freeze()  # objects that live now stay: full collections can skip them from now on
         engine = await stack.enter_async_context(start_engine(states.put_nowait))
         stack.callback(announce, "stopped")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -86,9 +90,10 @@ async def serve(
         ready = asyncio.Event()
 
         def on_ready() -> None:
-            gc.collect()
-            gc.freeze()  # objects that live now stay: full collections can skip them from now on
+            gc.freeze()  # what was made since then stays, too
             announce("serving", port=ports["port"])
+            start.phase("port")
+            start.end()
             ready.set()
 
         chores = [tasks.create_task(each) for each in _chores(base, parts, wanted, ready)]
@@ -151,7 +156,9 @@ async def _open(
     if doors.admin is not None:
         await doors.admin.start()
         stack.push_async_callback(doors.admin.stop, None)
+    start.phase("services")
     await engine.tried()  # until this process has spoken it would refuse calls that others could serve
+    start.phase("first utterance")
     port = open_port(doors.server, config.listen, doors.credentials)
     await doors.server.start()
     return {**doors.numbers, "port": port}

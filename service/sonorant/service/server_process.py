@@ -14,6 +14,7 @@ from sonorant.engine import EnginePool, EngineState
 from sonorant.hosting.addresses import CannotListen
 from sonorant.hosting.process import Signals
 from sonorant.hosting.tls import TlsError
+from sonorant.logs import start
 from sonorant.service import server
 from sonorant.service.access.api_keys import ApiKeysError
 from sonorant.service.errors import VoiceStoreFailed
@@ -43,6 +44,8 @@ async def serve(handed: Handed, owner: socket.socket, signals: Signals) -> int:
 def main() -> None:
     with open("/proc/self/comm", "w") as comm:
         comm.write(NAME)
+    start.begin("server process")
+    start.phase("imports")
     handed: Handed = pickle.load(sys.stdin.buffer)
     owner = socket.socket(fileno=int(sys.argv[1]))
     owner.set_inheritable(False)

@@ -1,5 +1,7 @@
-"""What is to be compiled ahead, and that it is noted once everything was."""
+"""What is to be compiled ahead, by whom, and that it is noted once everything was."""
 
+import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -7,6 +9,8 @@ import pytest
 from sonorant.engine.card.card import GIB, Card
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.fork_server import ForkServer
+from sonorant.engine.kernels.folder import wait_until_filled
 from sonorant.engine.workers import ahead
 from sonorant.engine.workers.ahead import Noted, Wanted, compiling, note, noted
 
@@ -48,3 +52,27 @@ async def test_nothing_is_started_where_nothing_is_to_be_compiled(monkeypatch: p
     monkeypatch.setattr(ahead, "MODULE", "no.such.module")
     async with compiling([CONFIG.but(talker_device="cpu")]):
         pass
+
+
+@pytest.mark.parametrize("is_done", [True, False])
+async def test_workers_wait_for_the_process_that_compiles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_done: bool
+) -> None:
+    monkeypatch.setattr(ahead, "find_card", lambda device: CARD)
+    monkeypatch.setattr(ahead, "MODULE", "tests.engine.workers.slow_compiler")
+    monkeypatch.setattr(ahead, "WORKERS", ForkServer())
+    monkeypatch.setenv("COMPILER_FOLDER", str(tmp_path))
+    pid_pipe, end_pipe = tmp_path / "pid", tmp_path / "end"
+    os.mkfifo(pid_pipe)
+    os.mkfifo(end_pipe)
+    async with asyncio.timeout(60):
+        async with compiling([CONFIG]):
+            waiting = asyncio.create_task(asyncio.to_thread(wait_until_filled))
+            pid = int(await asyncio.to_thread(pid_pipe.read_text))
+            assert not waiting.done()
+            if is_done:
+                await asyncio.to_thread(end_pipe.write_text, "")
+                await waiting
+        await waiting  # a server that stops stops compiling
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -19,6 +19,7 @@ from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch, FrameRecord, PcmRecord, Shutdown
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
 from sonorant.engine.types import Int16Array
+from sonorant.logs import start
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ def _load(
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the codec", code2wav_need(checkpoint, config), free_bytes(device))
+    start.phase("device")
     if config.code2wav.dtype != "auto":
         runner, why = Code2WavRunner(checkpoint, config), "as configured"
     elif facts:
@@ -91,7 +93,10 @@ def _load(
     else:
         # Make it in the likely format while the talker is still loading; the sample comes from the talker's `_load`.
         likely = Code2WavRunner(checkpoint, config.but(code2wav_dtype=FASTEST_FIRST[0]))
-        runner, why = runner_in_fitting_format(likely, checkpoint, config, _speech_sample(inbox))
+        sample = _speech_sample(inbox)
+        start.phase("waiting for the talker")
+        runner, why = runner_in_fitting_format(likely, checkpoint, config, sample)
+        start.phase("comparison of formats")
     log.info("codec in %s: %s", runner.format, why)
     batcher = Batcher(config, runner.num_slots, 1 / checkpoint.frame_rate_hz, runner.context, runner.pass_sizes)
     info = {
@@ -101,6 +106,7 @@ def _load(
         "format": runner.format,
         "frame_s": facts["frame_s"] if facts else runner.frame_time() if device.type == "cuda" else 0.0,
     }
+    start.phase("duration of a call")
     return (batcher, runner), info
 
 

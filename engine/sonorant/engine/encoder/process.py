@@ -23,6 +23,7 @@ from sonorant.engine.errors import EncodingFailed
 from sonorant.engine.ipc.inherited import SocketEnd
 from sonorant.engine.ipc.worker import report_loaded
 from sonorant.engine.types import Float32Array, Int16Array
+from sonorant.logs import start
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ def _load(config: EngineConfig) -> tuple[Encoder, Mapping[str, object]]:
     checkpoint = load_checkpoint(config.model)
     if (need := encoder_need(checkpoint, config)) is not None:
         check_fit("encoder", need, free_bytes(device))
+    start.phase("device")
     encoder = ReferenceEncoder(checkpoint, config)
     if device.type == "cuda":
         # Codes are the nearest of many entries: with the 10 bits of TF32 it would often be another one.
@@ -102,4 +104,5 @@ def _load(config: EngineConfig) -> tuple[Encoder, Mapping[str, object]]:
         encoder.load()
         sound = np.random.default_rng(0).uniform(-0.1, 0.1, round(WARM_UP_S * encoder.sample_rate_hz))
         _encoded(sound.astype(np.float32), encoder, with_codes=True)
+    start.phase("weights")
     return encoder, {"device": str(device), "threads": torch.get_num_threads()}

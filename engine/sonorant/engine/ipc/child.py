@@ -20,6 +20,7 @@ from typing import IO, Any
 from sonorant import logs
 from sonorant.engine.errors import CheckpointError, EngineError
 from sonorant.engine.ipc.inherited import Inheritable, inherited
+from sonorant.logs import start
 
 log = logging.getLogger(__name__)
 
@@ -168,6 +169,8 @@ def main(name: str, file: IO[bytes]) -> None:
     with file:
         level, target, args, ready_fd = pickle.load(file)
     logs.set_up(level=level)
+    start.begin(name)
+    start.phase("imports")
     try:
         target(*args, Connection(inherited(ready_fd), readable=False))
     except Exception:

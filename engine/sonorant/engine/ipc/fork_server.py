@@ -28,6 +28,7 @@ from typing import Any
 from sonorant.engine.ipc.child import Adopted, Child, readable, write_job
 from sonorant.engine.ipc.child import main as run_job
 from sonorant.engine.ipc.inherited import Inheritable, SocketEnd, renumber
+from sonorant.logs import start
 
 MAX_FDS = 64  # per worker, which needs fewer than ten
 CANCEL_TIMEOUT_S = 5.0
@@ -200,9 +201,11 @@ def serve(modules: tuple[str, ...], requests: SocketEnd, ready: Connection) -> N
         with suppress(Exception):
             importlib.import_module(module)
     gc.collect()
+    start.phase("modules of the workers")
     gc.freeze()  # keeps collections in the workers from writing to the pages that all of them share
     # Only look at the message: the process that receives it holds its descriptors, and the fork server must not.
     while requests.socket.recv(1, socket.MSG_PEEK):
+        start.end()  # and says nothing if the owner was gone before
         if not (pid := os.fork()):
             _fork_worker(requests.socket)
         os.waitpid(pid, 0)

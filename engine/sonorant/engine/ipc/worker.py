@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from sonorant.engine.errors import CheckpointError, EngineError
 from sonorant.engine.ipc.channel import PeerGone
+from sonorant.logs import start
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ def report_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mapp
             raise SystemExit(1) from None
         cuda = {name: value for name, value in os.environ.items() if name.startswith("CUDA_")}
         ready.send(("ready", {**info, **cuda}))
+    start.end()
     gc.freeze()  # what was loaded lives as long as the process; no collection needs to visit it
     _give_memory_back()
     return loaded

@@ -114,7 +114,11 @@ def init_random(module: nn.Module, device: torch.device, dtype: torch.dtype, see
     """
     generator = torch.Generator(device).manual_seed(seed)
     is_meta = any(tensor.is_meta for tensor in module.state_dict().values())
-    module.to_empty(device=device) if is_meta else module.to(device)
+    if is_meta:  # `to_empty` would import PyTorch's compiler, which takes seconds
+        empty = {name: torch.empty(t.shape, dtype=t.dtype, device=device) for name, t in module.state_dict().items()}
+        module.load_state_dict(empty, assign=True)
+    else:
+        module.to(device)
     for name, tensor in module.state_dict().items():
         if not tensor.is_floating_point():
             tensor.zero_()

@@ -7,6 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
@@ -54,6 +55,20 @@ class EngineStats:
     work: Mapping[str, Work]  # by the name of the worker
 
 
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """What a server process reads of a checkpoint."""
+
+    checkpoint: Checkpoint
+    tokenizer: Tokenizer
+
+    @classmethod
+    def read(cls, folder: Path) -> "Texts":
+        """Takes a tenth of a second or more. Raises CheckpointError."""
+        checkpoint = load_checkpoint(folder)
+        return cls(checkpoint, Tokenizer.load(folder, checkpoint.characters))
+
+
 class Engine:
     """A worker pair of the owner, and this process's streams: `start` it, `open` streams while there is room, `close`
     it.
@@ -64,8 +79,7 @@ class Engine:
     def __init__(
         self,
         config: EngineConfig,
-        checkpoint: Checkpoint,
-        tokenizer: Tokenizer,
+        texts: Texts,
         on_state: Callable[[EngineState], None],
         link: OwnerLink,
         number: int = 0,
@@ -73,8 +87,9 @@ class Engine:
         """Use `Engine.start`. `number`: of the pair in the server."""
         self.number = number
         self._config = config
-        self._checkpoint = checkpoint
-        self._model = StreamModel(checkpoint, tokenizer, config.talker.max_context, 1000 / checkpoint.frame_rate_hz)
+        self._checkpoint = checkpoint = texts.checkpoint
+        frame_ms = 1000 / checkpoint.frame_rate_hz
+        self._model = StreamModel(checkpoint, texts.tokenizer, config.talker.max_context, frame_ms)
         self.num_slots, self.max_stored = config.talker.num_slots, config.code2wav.stored_streams
         self._on_state = on_state
         self._process = link.process
@@ -102,12 +117,15 @@ class Engine:
 
     @classmethod
     def start(
-        cls, config: EngineConfig, on_state: Callable[[EngineState], None], link: OwnerLink, number: int = 0
+        cls,
+        config: EngineConfig,
+        texts: Texts,
+        on_state: Callable[[EngineState], None],
+        link: OwnerLink,
+        number: int = 0,
     ) -> "Engine":
-        """Return when the state of pair `number` is known. Raises CheckpointError if the checkpoint cannot be read."""
-        checkpoint = load_checkpoint(config.model)
-        tokenizer = Tokenizer.load(config.model, checkpoint.characters)
-        engine = cls(config, checkpoint, tokenizer, on_state, link, number)
+        """Return when the state of pair `number` is known. `texts`: of the config's model."""
+        engine = cls(config, texts, on_state, link, number)
         on_state(engine.state)
         engine._pair.start()
         return engine

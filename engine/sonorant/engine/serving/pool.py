@@ -17,7 +17,7 @@ from typing import Self
 from sonorant.engine.config import EngineConfig, device_with_gpus
 from sonorant.engine.errors import CodecDiffers, EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.prompt.explain import Explanation
-from sonorant.engine.serving.engine import Engine, EngineStats
+from sonorant.engine.serving.engine import Engine, EngineStats, Texts
 from sonorant.engine.serving.info import EngineInfo
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
@@ -27,6 +27,7 @@ from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.serving.warm_up import WarmUp, warm_up
 from sonorant.engine.types import EncodedReference, Float32Array, Int16Array, RecordingInfo, SynthesisParams
 from sonorant.engine.workers.state import EngineState
+from sonorant.logs import start
 
 log = logging.getLogger(__name__)
 
@@ -180,17 +181,21 @@ class EnginePool:
         Returns when all pairs but standbys have loaded. Pairs of one checkpoint are replicas. `on_state` gets the
         pool's state at the start and after each change of a pair, even if it stays the same. READY means that at least
         one pair has spoken; before the first READY every pair but standbys has tried to. `resources` are released at
-        the end. Raises EngineError if the owner ends before.
+        the end. Raises CheckpointError if a checkpoint cannot be read, or EngineError if the owner ends before.
         """
         async with resources or AsyncExitStack() as stack:
+            texts = {config.model: Texts.read(config.model) for config in configs}  # while the workers load
+            start.phase("tokenizers")
             link = await OwnerLink.open(owner)
+            start.phase("workers")
             stack.callback(link.close)
             pairs: list[_Pair] = []
             stack.callback(_close, pairs)
             for number, (config, is_standby) in enumerate(zip(configs, link.standbys, strict=True)):
                 states: asyncio.Queue[EngineState] = asyncio.Queue()
                 own = dataclasses.replace(config, is_standby=is_standby)
-                pairs.append(_Pair(own, Engine.start(own, states.put_nowait, link, number), states))
+                engine = Engine.start(own, texts[config.model], states.put_nowait, link, number)
+                pairs.append(_Pair(own, engine, states))
             pool = cls(pairs, on_state, link, stack.pop_all())
             link.listen(pool._on_room)
             return pool

@@ -30,6 +30,7 @@ from sonorant.engine.talker.first_chunk import CodecTurn, FirstChunkWait
 from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Runner, Stepping
+from sonorant.logs import start
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +122,7 @@ def _load(
     checkpoint = load_checkpoint(config.model)
     if device.type == "cuda":
         check_fit("the talker", talker_need(checkpoint, config), free_bytes(device))
+    start.phase("device")
     if facts:  # finding the alignment head takes as long as everything else, and others may be using the GPU now
         head = facts["alignment_head"] and AlignmentHead(*facts["alignment_head"])
         runner = TalkerRunner(checkpoint, config, alignment_head=head)
@@ -128,8 +130,10 @@ def _load(
         runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
     # Before the sample, for which the codec waits: it measures its own times after that, so neither disturbs the other.
     step_s = facts["step_s"] if facts else runner.step_times() if device.type == "cuda" else {}
+    start.phase("durations of steps")
     if not facts and config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
         outbox.publish([speech_sample(runner.step, checkpoint, config)])
+        start.phase("sample for Code2Wav")
     background_limits = BackgroundLimits.of(config.talker.num_slots, on_cuda=device.type == "cuda")
     scheduler = Scheduler(config, checkpoint, runner.num_pages, background_limits=background_limits)
     info = {

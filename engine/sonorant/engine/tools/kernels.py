@@ -5,8 +5,8 @@ The code goes into Triton's cache folder, where workers find it. No GPU is neede
 
 import argparse
 import json
+import logging
 import os
-import pickle
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -17,10 +17,13 @@ from multiprocessing import get_context
 from sonorant.engine.card.card import GIB, Card
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.checkpoint.folders import resolve_model
-from sonorant.engine.config import CACHE_MANAGER, EngineConfig
+from sonorant.engine.config import EngineConfig
 from sonorant.engine.sizes import slots_of, with_sizes
 from sonorant.engine.workers.ahead import Noted, Wanted, note
+from sonorant.logs import start
 from sonorant.settings import AUTO
+
+log = logging.getLogger(__name__)
 
 NICE = 5  # the workers go first
 
@@ -52,6 +55,7 @@ def compile_all(config: EngineConfig, card: Card, num_processes: int) -> Iterato
 
     global _kernels
     _kernels = kernels_of(load_checkpoint(config.model), config, card)
+    start.phase("list of kernels")
     # Forked, so that the kernels need not be sent. Nothing here has threads or has started CUDA.
     with ProcessPoolExecutor(num_processes, mp_context=get_context("fork")) as pool:
         for done in as_completed([pool.submit(_compile, number) for number in range(len(_kernels))]):
@@ -78,10 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--num-slots", type=int, default=AUTO, help="as of the server; default: as the card's memory has"
     )
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--wanted", action="store_true", help="compile what comes on stdin, as the server does")
     args = parser.parse_args(argv)
-    if args.wanted:
-        return _compile_wanted(args.processes)
     card, folder = CARDS[args.card], resolve_model(args.model)
     left_open = EngineConfig.of(
         folder,
@@ -101,22 +102,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return int(failed)
 
 
-def _compile_wanted(num_processes: int) -> int:
-    """Compile what the server has sent, behind its workers, which compile, too, and note what was compiled."""
-    wanted: list[Wanted] = pickle.load(sys.stdin.buffer)
-    os.environ["TRITON_CACHE_MANAGER"] = CACHE_MANAGER
+def compile_wanted(wanted: Sequence[Wanted]) -> None:
+    """Compile these on all cores, behind the workers, which compile, too, and note what was compiled."""
     os.nice(NICE)
-    failed = False
     for each in wanted:
         began_s = time.monotonic()
-        compiled = list(compile_all(each.config, each.card, num_processes))
+        compiled = list(compile_all(each.config, each.card, len(os.sched_getaffinity(0))))
         errors = [one for one in compiled if one.error]
         for one in errors:  # the worker that needs it will say so, too
-            print(f"{one.name} cannot be compiled ahead: {one.error}", file=sys.stderr)
-        failed = failed or bool(errors)
+            log.error("%s cannot be compiled ahead: %s", one.name, one.error)
         if not errors:
             note(each, Noted(len(compiled), round(time.monotonic() - began_s, 1)))
-    return int(failed)
+        start.phase("compilation")
+    start.end()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ kernels nor to compile them. Lists and compiles in a process of its own, as it c
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia import driver as nvidia
 from triton.runtime.driver import driver
 from triton.runtime.jit import JITFunction
 
 from sonorant.engine.card.card import Card
 from sonorant.engine.card.device import assumed
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.code2wav.run.runner import MAX_PASS_FRAMES
+from sonorant.engine.code2wav.run.runner import ATTENDED_ROWS, MAX_PASS_FRAMES
 from sonorant.engine.code2wav.schedule.passes import row_sizes
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import bucket_sizes
@@ -27,6 +28,7 @@ from sonorant.engine.kernels import cuda_code
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.code2wav_fused import FusedCode2Wav
+from sonorant.engine.model.codec.code2wav_state import CodecState
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.fused import FusedSteps
 from sonorant.engine.talker.run.kv_cache import KVCache
@@ -97,7 +99,15 @@ class _Launches:
 
     def _compile(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
         compiled = self._run(function, *arguments, grid=(1,), warmup=True, **named)
+        _build_launcher(compiled)
         return int(compiled.metadata.shared)
+
+
+def _build_launcher(compiled: Any) -> None:
+    """Older versions of Triton compile C code, too, for each kind of arguments: half a second or more each."""
+    if hasattr(nvidia, "compile_module_from_src"):
+        with suppress(Exception):  # without the driver's library, say: then the worker makes it, once it is there
+            nvidia.CudaLauncher(compiled.src, compiled.metadata)
 
 
 def _seen(value: Any) -> Any:
@@ -117,9 +127,9 @@ def kernels_of(checkpoint: Checkpoint, config: EngineConfig, card: Card) -> list
     """Return all kernels of a pair on this card, those of small calls first. Sizes must be numbers."""
     checkpoint = _shallow(checkpoint)
     with assumed(card) as device, _listing(card) as (launches, sources), torch.inference_mode():
-        _run_talker(checkpoint, config, device)
         if config.code2wav.dtype in ("auto", "float16"):
-            _run_codec(checkpoint, config, device)
+            _run_codec(checkpoint, config, device)  # first, as its kernels take longest
+        _run_talker(checkpoint, config, device)
         in_cpp = [Kernel(source.file, partial(_compile_source, source)) for source in dict.fromkeys(sources)]
         return [*launches.kernels.values(), *in_cpp]
 
@@ -173,7 +183,14 @@ def _run_codec(checkpoint: Checkpoint, config: EngineConfig, device: torch.devic
     state = decoder.new_state(config.num_codec_states)
     sizes = bucket_sizes(config.code2wav.max_decode_batch)
     num_codebooks = checkpoint.codec.decoder.num_quantizers
+
+    def rows(num_rows: int, num_frames: int) -> tuple[Tensor, CodecState, Tensor]:
+        codes = torch.empty(num_rows, num_frames, num_codebooks, dtype=torch.int64, device=device)
+        return codes, state, torch.empty(num_rows, dtype=torch.int64, device=device)
+
     for num_frames in sorted({1, *config.code2wav.chunk_ramp}):
         for num_rows in row_sizes(sizes, num_frames, MAX_PASS_FRAMES["cuda"]):
-            codes = torch.empty(num_rows, num_frames, num_codebooks, dtype=torch.int64, device=device)
-            decoder.step(codes, state, torch.empty(num_rows, dtype=torch.int64, device=device))
+            decoder.step(*rows(num_rows, num_frames))
+    for num_frames, attended in ATTENDED_ROWS.items():
+        for num_rows in attended:
+            decoder.attend(*rows(num_rows, num_frames))

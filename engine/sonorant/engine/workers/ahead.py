@@ -1,7 +1,8 @@
 """Has the kernels of worker pairs compiled on all cores while the workers load, so that these find them.
 
-A process of its own lists and compiles them (`sonorant.engine.tools.kernels`); workers do not wait for it, and compile
-what is not there yet. What was compiled is noted beside the code, so that the next start need not look.
+A process of its own lists and compiles them (`sonorant.engine.tools.kernels`). Workers load their weights meanwhile,
+then wait for it and compile what is still missing. What was compiled is noted beside the code, so that the next start
+need not look.
 """
 
 import asyncio
@@ -9,23 +10,24 @@ import hashlib
 import json
 import logging
 import os
-import pickle
 import signal
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from sonorant.engine.card.card import Card
 from sonorant.engine.card.driver import find_card
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.ipc.fork_server import WORKERS
+from sonorant.engine.kernels.folder import being_filled, cache_folder
 
 log = logging.getLogger(__name__)
 
-MODULE = "sonorant.engine.tools.kernels"
+MODULE = "sonorant.engine.tools.kernels"  # which knows the workers, and is known by nobody
 KERNELS = Path(__file__).parents[1] / "kernels"
 
 
@@ -78,12 +80,6 @@ def note(wanted: Wanted, about: Noted) -> None:
         wanted.note().write_text(json.dumps(asdict(about)))
 
 
-def cache_folder() -> Path:
-    """Triton's."""
-    named = os.environ.get("TRITON_CACHE_DIR")
-    return Path(named) if named else Path(os.environ.get("TRITON_HOME", Path.home())) / ".triton" / "cache"
-
-
 @asynccontextmanager
 async def compiling(configs: Sequence[EngineConfig]) -> AsyncIterator[None]:
     """Inside the block, kernels that are not there yet are being compiled."""
@@ -91,21 +87,45 @@ async def compiling(configs: Sequence[EngineConfig]) -> AsyncIterator[None]:
     if not missing:
         yield
         return
-    # In a session of its own, so that all its processes can be ended together.
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", MODULE, "--wanted"), stdin=PIPE, stdout=DEVNULL, start_new_session=True
-    )
-    assert process.stdin is not None
-    with suppress(OSError, RuntimeError):  # it has ended already
-        process.stdin.write(pickle.dumps(missing))
-        process.stdin.close()
     log.info("compiling kernels on %d cores, for the first start with these settings", len(os.sched_getaffinity(0)))
+    filling = ExitStack()
+    filling.enter_context(being_filled())
+    task = asyncio.create_task(_compile(missing, filling), name="kernels")
     try:
         yield
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        filling.close()  # if the task had not begun
+
+
+async def _compile(wanted: Sequence[Wanted], filling: ExitStack) -> None:
+    with filling:
+        WORKERS.hold()
+        filling.callback(WORKERS.release)
+        config = wanted[0].config
+        try:
+            child = await WORKERS.fork(
+                "kernels", run, (MODULE, wanted), (), config.environment(), config.start_timeout_s
+            )
+        except OSError as error:
+            log.warning("kernels are not compiled ahead: %s", error)
+            return
+        filling.callback(child.close)
+        filling.callback(_kill_session, child.pid)
+        await child.dead()
+
+
+def _kill_session(pid: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def run(module: str, wanted: Sequence[Wanted], ready: Connection) -> None:
+    """Entry of the process."""
+    ready.close()
+    os.setsid()  # so that all its processes can be ended together
+    import_module(module).compile_wanted(wanted)
 
 
 def _version(name: str) -> str:

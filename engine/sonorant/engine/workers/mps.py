@@ -24,6 +24,7 @@ from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.workers.mps_plan import PROGRAM, Machine, Sharing, plan_mps
+from sonorant.logs import start
 
 log = logging.getLogger(__name__)
 
@@ -117,10 +118,15 @@ def keep(ready: Connection) -> None:
         ready.send(("failed", f"cannot start {PROGRAM} ({error.strerror}); it comes with the NVIDIA driver"))
         return
     try:
-        if message := _wait_for_it(daemon, folder) or _refusal(environment):
+        message = _wait_for_it(daemon, folder)
+        start.phase("daemon")
+        message = message or _refusal(environment)
+        start.phase("first client")
+        if message:
             ready.send(("failed", message))
             return
         ready.send(("ready", str(folder)))
+        start.end()
         _stay(daemon, ready)
     except OSError:
         pass  # the process that wanted the daemon is gone already

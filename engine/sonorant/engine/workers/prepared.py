@@ -11,6 +11,7 @@ from sonorant.engine.errors import CheckpointError
 from sonorant.engine.workers.ahead import compiling
 from sonorant.engine.workers.auto import sized, threads_per_worker
 from sonorant.engine.workers.mps import mps_for, this_machine
+from sonorant.logs import start
 
 
 @asynccontextmanager
@@ -21,8 +22,9 @@ async def prepared(configs: Sequence[EngineConfig], mps: MpsMode) -> AsyncIterat
     """
     _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
     configs = _sharing(await asyncio.to_thread(sized, configs))
-    machine = await asyncio.to_thread(this_machine)
-    async with mps_for(mps, configs, machine) as folder, compiling(configs):
+    start.phase("sizes")
+    async with compiling(configs), mps_for(mps, configs, await asyncio.to_thread(this_machine)) as folder:
+        start.phase("MPS")
         yield [
             dataclasses.replace(config, mps_pipe_directory=folder or config.mps_pipe_directory) for config in configs
         ]

@@ -28,10 +28,12 @@ from sonorant.engine.cpu.codec import CompiledCode2Wav, fits
 from sonorant.engine.cpu.library import library
 from sonorant.engine.cuda import Buckets, bucket_sizes, find_device, work_so_far
 from sonorant.engine.errors import EngineError
+from sonorant.engine.kernels.folder import wait_until_filled
 from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
 from sonorant.engine.model.codec.code2wav_state import CodecState
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
+from sonorant.logs import start
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ class Code2WavRunner:
         self.format = config.code2wav.dtype
         dtype = _DTYPES[self.format]
         decoder = _load(checkpoint, config, self._device, dtype)
+        start.phase("weights")
         self._num_codebooks = checkpoint.codec.decoder.num_quantizers
         with torch.inference_mode():
             is_on_gpu = self._device.type == "cuda"
@@ -93,9 +96,14 @@ class Code2WavRunner:
             on_cpu = _compiled(decoder) if not is_on_gpu and dtype == torch.float32 and fits(decoder) else decoder
             self._decoder: Decoder = on_gpu if is_on_gpu else on_cpu
             self._state = self._decoder.new_state(config.num_codec_states)
+            start.phase("memory of streams")
             if is_on_gpu:
+                wait_until_filled()
+                start.phase("kernels")
                 self._main, self._urgent = self._lanes(config)
+                start.phase("graphs")
                 self._attending = self._attended_passes(on_gpu, config)
+                start.phase("graphs of frames that nobody hears")
                 self.context = DecoderContext(
                     decoder.receptive_frames,
                     self.pass_sizes[-1],
@@ -110,6 +118,7 @@ class Code2WavRunner:
                 )
         self._remembering = None if is_on_gpu else on_cpu
         self._warm_up(config.code2wav.chunk_ramp)
+        start.phase("first calls")
 
     @property
     def pass_sizes(self) -> Sequence[int]:

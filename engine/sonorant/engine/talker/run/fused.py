@@ -31,6 +31,7 @@ from sonorant.engine.cuda import (
     work_so_far,
 )
 from sonorant.engine.kernels.cuda_code import HAS_BINDINGS
+from sonorant.engine.kernels.folder import wait_until_filled
 from sonorant.engine.kernels.gemm.linear import linear
 from sonorant.engine.kernels.talker.attention import Places, Watch, paged_attention
 from sonorant.engine.kernels.talker.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
@@ -55,6 +56,7 @@ from sonorant.engine.types import (
     Int64Array,
     PassCounts,
 )
+from sonorant.logs import start
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +70,7 @@ class _Started:
     watched_rows: Int64Array | None
 
 
-TIMED_STEPS = 4  # of each number of rows; the first warms up
+TIMED_STEPS = 3  # of each number of rows; the first warms up
 TIMED_POSITION = 128  # about the middle of a stream of one or two sentences
 BOOKS_LEFT = 5  # codebooks still to be drawn when a step is nearly over: enough time to decide the next step
 PAUSE_S = 20e-6
@@ -204,10 +206,10 @@ class FusedSteps:
         return codes
 
     def step_times(self) -> dict[int, float]:
-        """Measure the seconds that a frame takes, by rows, with steps of padding rows. Call it only while there are no
-        streams."""
-        times_s = {}
-        for size in self._decode.sizes:
+        """Measure the seconds that a frame takes, by rows, with steps of padding rows; for sizes between powers of
+        two, the neighbours' will do. Call it only while there are no streams."""
+        times_s, sizes = {}, self._decode.sizes
+        for size in (size for size in sizes if size.bit_count() == 1 or size == sizes[-1]):
             decodes, samples = self._decode.padding_rows(size), self._sample.padding_rows(size)
             decodes[2] = min(TIMED_POSITION, self._max_context - 1)
             times_s[size] = math.inf
@@ -219,6 +221,9 @@ class FusedSteps:
         return times_s
 
     def _capture(self) -> None:
+        start.phase("tables")
+        wait_until_filled()
+        start.phase("kernels")
         began_s, free_before = time.monotonic(), free_bytes(self._device)
         pool = torch.cuda.graph_pool_handle()
         kinds = (self._mixed, self._decode, self._sample, self._begin)
@@ -226,6 +231,7 @@ class FusedSteps:
         for size, i in captures:  # the largest first: smaller ones then fit into its memory
             kinds[i].capture(size, self._device, pool)
         torch.cuda.synchronize(self._device)
+        start.phase("graphs")
         taken = (free_before - free_bytes(self._device)) / 2**20
         log.info("%d CUDA graphs in %.1f s, %d MiB", len(captures), time.monotonic() - began_s, taken)
 

@@ -30,6 +30,7 @@ from sonorant.engine.talker.run.slot_state import SlotArrays
 from sonorant.engine.talker.run.speech_sample import whole_sample
 from sonorant.engine.talker.schedule.rows import DecodeRow, DecodeRows, PrefillRow
 from sonorant.engine.types import NO_ID, Float32Array, Int16Array, PassCounts, PromptPlan, SamplingParams
+from sonorant.logs import start
 
 if TYPE_CHECKING:  # Triton comes with the CUDA builds of torch only
     from sonorant.engine.talker.run.fused import FusedSteps
@@ -62,6 +63,7 @@ class TalkerRunner:
         else:
             dtype = torch.float32
             talker = load_rounded_talker(checkpoint, config, rounding)
+        start.phase("weights")
         allowed_bytes = allowed_beside_weights(checkpoint, config)
         self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device, allowed_bytes))
         self._cache = KVCache(checkpoint.talker.stack, config.talker, self.num_pages, device, dtype)
@@ -78,9 +80,11 @@ class TalkerRunner:
             kept = None if rounding is None else kept_path(checkpoint, config, rounding.conversion)
             self.alignment_head = self._find_head(talker, checkpoint, config, num_positions, kept)
         simple.alignment_head = self.alignment_head
+        start.phase("alignment head" if finds_alignment else "memory of streams")
         if device.type == "cuda" if fused is None else fused:
             self._steps = _fused_steps()(*parts, self.alignment_head)
         self._warm_up(checkpoint.default_sampling)
+        start.phase("first steps")
 
     @property
     def passes(self) -> PassCounts:
