@@ -52,8 +52,8 @@ test-pythons: ## run the quick tests with the other Pythons that are here, each 
 test-slow: setup ## run the slow tests that need no GPU
 	@$(BIN)/python -m pytest $(PARALLEL) -m 'slow and not gpu' $(ARGS)
 
-test-kernels: setup ## compile every GPU kernel for every supported card, without a GPU (minutes)
-	@$(BIN)/python -m pytest tests/engine/kernels/every_card.py $(ARGS)
+test-kernels: setup ## compile every GPU kernel for every supported card, without a GPU (minutes; ARGS="-k one-of-each": fewer)
+	@$(BIN)/python -m pytest tests/engine/kernels/every_card.py -k all- $(ARGS)
 
 test-doors: setup ## test the gateway with stock clients, in environments of their own (ARGS="frameworks")
 	@$(BIN)/python -m tests.gateway.stock.run $(ARGS)

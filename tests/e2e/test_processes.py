@@ -3,12 +3,14 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -81,6 +83,14 @@ async def synthesized(stack: AsyncExitStack, address: str, config: dict[str, Any
     channel = await stack.enter_async_context(grpc.aio.insecure_channel(address, ONE_CONNECTION))
     response = await Stub(channel).Synthesize(SynthesizeRequest(text="Hello.", config=config))
     return bytes(response.audio)
+
+
+def test_each_process_says_where_the_time_of_its_start_went(server: ServerProcesses) -> None:
+    told = re.findall(r"start of ([\w -]+), [\d.]+ to ([\d.]+) s: [^\"]*\b(\w+) [\d.]+", server.log)
+    ends_s = {name: float(end_s) for name, end_s, _ in told}
+    num_lines = Counter(name for name, _, _ in told)
+    assert [num_lines[each] for each in ("sonorant-talker", "sonorant-code2wav", "server process")] == [1, 1, 2]
+    assert ends_s["server"] >= ends_s["server process"] > max(ends_s["sonorant-talker"], ends_s["sonorant-code2wav"])
 
 
 async def test_connections_are_spread_and_all_processes_speak_alike(server: ServerProcesses) -> None:

@@ -201,9 +201,9 @@ class _Processes(Children):
             case "serving":
                 self.serves(number)
                 if len(self._served) == len(self._handed):
-                    announce("serving", port=told["port"])
                     start.phase("server processes")
                     start.end()
+                    announce("serving", port=told["port"])
                     tell_ready()
 
     def _ports(self) -> dict[str, Any]:

@@ -68,10 +68,7 @@ async def serve(
         base = base_of(config, ledger, stack)
         doors = _doors(config, base, stack)
         wanted = read_phrases(config.phrases) if config.phrases else []
-        start.phase("settings")
         states: asyncio.Queue[EngineState] = asyncio.Queue()
-        gc.collect()  # now, while others load the model
-        gc.freeze()  # objects that live now stay: full collections can skip them from now on
         engine = await stack.enter_async_context(start_engine(states.put_nowait))
         stack.callback(announce, "stopped")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
@@ -90,10 +87,10 @@ async def serve(
         ready = asyncio.Event()
 
         def on_ready() -> None:
-            gc.freeze()  # what was made since then stays, too
-            announce("serving", port=ports["port"])
+            gc.freeze()  # objects that live now stay: full collections can skip them from now on
             start.phase("port")
             start.end()
+            announce("serving", port=ports["port"])
             ready.set()
 
         chores = [tasks.create_task(each) for each in _chores(base, parts, wanted, ready)]

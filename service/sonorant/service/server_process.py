@@ -4,6 +4,7 @@
 hands over comes on stdin. When stdin closes, the process drains.
 """
 
+import gc
 import pickle
 import socket
 import sys
@@ -31,6 +32,8 @@ NAME = "sonorant-server"  # for ps and top
 async def serve(handed: Handed, owner: socket.socket, signals: Signals) -> int:
     @asynccontextmanager
     async def start_engine(on_state: Callable[[EngineState], None]) -> AsyncIterator[EnginePool]:
+        start.phase("settings")
+        gc.collect()  # now, while others load the model
         engine = await EnginePool.join(handed.config.engines, owner, on_state)
         try:
             signals.is_loading = False

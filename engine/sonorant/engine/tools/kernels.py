@@ -46,8 +46,11 @@ class Compiled:
     error: str = ""
 
 
-def compile_all(config: EngineConfig, card: Card, num_processes: int) -> Iterator[Compiled]:
-    """Compile all kernels of a pair for this card, and yield each when it is done. Those of small calls begin first.
+def compile_all(
+    config: EngineConfig, card: Card, num_processes: int, *, one_of_each: bool = False
+) -> Iterator[Compiled]:
+    """Compile all kernels of a pair for this card, and yield each when it is done. `one_of_each`: of those that have
+    the same source, only the one of the largest calls.
 
     Changes what launches do in this process: use a process of its own.
     """
@@ -55,6 +58,8 @@ def compile_all(config: EngineConfig, card: Card, num_processes: int) -> Iterato
 
     global _kernels
     _kernels = kernels_of(load_checkpoint(config.model), config, card)
+    if one_of_each:
+        _kernels = list({kernel.name: kernel for kernel in _kernels}.values())
     start.phase("list of kernels")
     # Forked, so that the kernels need not be sent. Nothing here has threads or has started CUDA.
     with ProcessPoolExecutor(num_processes, mp_context=get_context("fork")) as pool:
@@ -82,6 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--num-slots", type=int, default=AUTO, help="as of the server; default: as the card's memory has"
     )
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--one-of-each", action="store_true", help="of one source, only the kernel of the largest calls")
     args = parser.parse_args(argv)
     card, folder = CARDS[args.card], resolve_model(args.model)
     left_open = EngineConfig.of(
@@ -95,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     config = with_sizes(left_open, slots_of(card.memory_bytes, load_checkpoint(folder)))
     failed = False
-    for compiled in compile_all(config, card, args.processes):
+    for compiled in compile_all(config, card, args.processes, one_of_each=args.one_of_each):
         is_too_large = compiled.shared_bytes > card.shared_bytes
         failed = failed or bool(compiled.error) or is_too_large
         print(json.dumps(asdict(compiled) | {"fits": not is_too_large}), flush=True)
