@@ -18,8 +18,9 @@ SHORTEST_S = 0.01  # phases that took less are not logged
 class _Start:
     def __init__(self, name: str) -> None:
         self.name = name
-        self.began_s = self.last_s = _process_began_s()
-        self.server_began_s = float(os.environ.setdefault(BEGAN_VARIABLE, str(self.began_s)))
+        began_s = _process_began_s()
+        self.server_began_s = float(os.environ.setdefault(BEGAN_VARIABLE, str(began_s)))
+        self.began_s = self.last_s = max(began_s, self.server_began_s)  # of one process, too: it is known to 10 ms
         self.phases_s = Counter[str]()
 
     def text(self) -> str:
