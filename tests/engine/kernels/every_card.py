@@ -1,7 +1,7 @@
 """Every kernel that a server launches on some card compiles for it and fits its shared memory. No GPU is needed.
 
-`make test-kernels` compiles all of them: on two cores that takes longer than all other tests together. CI compiles one of
-each source, that of the largest calls, and only if kernels have changed.
+`make test-kernels` compiles all of them: on two cores that takes longer than all other tests together. CI compiles one
+of each source, that of the largest calls, and only if kernels have changed.
 """
 
 import json

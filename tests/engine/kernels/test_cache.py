@@ -10,7 +10,8 @@ import pytest
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
 
-from sonorant.engine.config import CACHE_MANAGER
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
+from sonorant.engine.config import EngineConfig
 
 COMPILES = """
 import logging; logging.basicConfig()
@@ -26,8 +27,8 @@ def test_kernels_are_compiled_without_a_folder_for_them(tmp_path: Path, is_there
     """A folder below a file is one that nobody, root included, can make or write to."""
     (tmp_path / "file").touch()
     folder = tmp_path / "folder" if is_there else tmp_path / "file" / "folder"
-    environment = {**os.environ, "TRITON_CACHE_MANAGER": CACHE_MANAGER, "TRITON_CACHE_DIR": str(folder)}
-    environment["TMPDIR"] = str(tmp_path)
+    of_workers = EngineConfig(BUILTIN_VOICE_DIR).environment()
+    environment = {**os.environ, **of_workers, "TRITON_CACHE_DIR": str(folder), "TMPDIR": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-c", COMPILES], env=environment, capture_output=True, text=True, check=True
     )
