@@ -87,7 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--num-slots", type=int, default=AUTO, help="as of the server; default: as the card's memory has"
     )
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--one-of-each", action="store_true", help="of one source, only the kernel of the largest calls")
+    parser.add_argument(
+        "--one-of-each", action="store_true", help="of one source, only the kernel of the largest calls"
+    )
     args = parser.parse_args(argv)
     card, folder = CARDS[args.card], resolve_model(args.model)
     left_open = EngineConfig.of(
