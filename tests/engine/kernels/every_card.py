@@ -16,6 +16,8 @@ pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA bui
 
 from sonorant.engine.tools.kernels import CARDS
 
+pytestmark = pytest.mark.timeout(1200)  # on two busy cores
+
 # One kernel of each operation; those with an alternative need only one of them.
 OPERATIONS = {
     "products of one row": {"gemv._row", "gemm/skinny_gemm.cu"},

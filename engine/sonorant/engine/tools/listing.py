@@ -107,6 +107,7 @@ def _build_launcher(compiled: Any) -> None:
     """Older versions of Triton compile C code, too, for each kind of arguments: half a second or more each."""
     if hasattr(nvidia, "compile_module_from_src"):
         with suppress(Exception):  # without the driver's library, say: then the worker makes it, once it is there
+            nvidia.CudaUtils()  # is compiled, too
             nvidia.CudaLauncher(compiled.src, compiled.metadata)
 
 

@@ -114,7 +114,7 @@ def convolve(
         "HAS_RESIDUAL": residual is not None,
         "HAS_PLAIN": plain is not None,
         "HAS_ACTIVATED": activated is not None,
-        "IS_CUDA": x.is_cuda,
+        "IS_CUDA": x.device.type != "cpu",  # on the meta device kernels are listed for a card
         **overlap(x),
     }
     _convolve[(num_tiles * tile.splits,)](
@@ -180,7 +180,7 @@ def residual_unit(
         TAPS=first.taps,
         HAS_PLAIN=plain is not None,
         HAS_PRODUCTS=taps is not None,
-        IS_CUDA=x.is_cuda,
+        IS_CUDA=x.device.type != "cpu",
         **tile.arguments,
         **overlap(x),
     )
