@@ -7,7 +7,7 @@ done while no start is under way (by tests, say, or for later calls) is not coun
 import logging
 import os
 import time
-from collections import Counter
+from collections import defaultdict
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class _Start:
         began_s = _process_began_s()
         self.server_began_s = float(os.environ.setdefault(BEGAN_VARIABLE, str(began_s)))
         self.began_s = self.last_s = max(began_s, self.server_began_s)  # of one process, too: it is known to 10 ms
-        self.phases_s = Counter[str]()
+        self.phases_s = defaultdict[str, float](float)
 
     def text(self) -> str:
         began_s, ended_s = self.began_s - self.server_began_s, self.last_s - self.server_began_s
