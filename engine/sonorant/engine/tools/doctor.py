@@ -21,8 +21,9 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.ring import MACHINES, Ring
+from sonorant.engine.kernels.folder import cache_folder
 from sonorant.engine.tools.compiler import CannotCompile, check_compiler
-from sonorant.engine.workers.ahead import cache_folder, noted, wanted_by
+from sonorant.engine.workers.ahead import noted, wanted_by
 from sonorant.engine.workers.auto import sizes_text
 from sonorant.engine.workers.mps import this_machine
 from sonorant.engine.workers.mps_plan import Sharing, plan_mps
