@@ -14,7 +14,18 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FLAGS = ("-O3", "-std=gnu11", "-Wall", "-Wextra", "-Wno-psabi", "-fPIC", "-shared", "-fno-math-errno", "-pthread")
+FLAGS = (
+    "-O3",
+    "-std=gnu11",
+    "-Wall",
+    "-Wextra",
+    "-Wno-psabi",
+    "-fPIC",
+    "-shared",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-pthread",
+)
 SOURCES = ("frame.c", "codec.c", "threads.c")
 # The keys are part of the file names that sonorant.engine.cpu.library looks for.
 MACHINES = {"any": ()}

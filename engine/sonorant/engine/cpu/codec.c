@@ -76,16 +76,17 @@ typedef struct {
 
 // Returns sin(x)^2, which repeats after pi.
 INLINE Floats sine_squared(Floats x) {
-  Floats n = x * 0.318309886f + 12582912.0f;  // rounded to a whole number
+  Floats n = fused(x, all(0.318309886f), all(12582912.0f));  // rounded to a whole number
   n -= 12582912.0f;
-  x = x - n * 3.140625f - n * 9.67502593994140625e-4f - n * 1.509957990978376432e-7f;
+  x = fused(n, all(-3.140625f), x);
+  x = fused(n, all(-9.67502593994140625e-4f), x);
+  x = fused(n, all(-1.509957990978376432e-7f), x);
   Floats s = x * x;
-  Floats y = (Floats){0} - 2.3889859e-8f;
-  y = y * s + 2.7525562e-6f;
-  y = y * s - 1.9840874e-4f;
-  y = y * s + 8.3333310e-3f;
-  y = y * s - 1.6666667e-1f;
-  y = y * s * x + x;
+  Floats y = fused(all(-2.3889859e-8f), s, all(2.7525562e-6f));
+  y = fused(y, s, all(-1.9840874e-4f));
+  y = fused(y, s, all(8.3333310e-3f));
+  y = fused(y, s, all(-1.6666667e-1f));
+  y = fused(y * s, x, x);
   return y * y;
 }
 
@@ -93,7 +94,7 @@ INLINE void snaked(float *y, const float *x, const Snake *snake, int64_t n, int6
   for (int64_t p = 0; p < n * channels; p += channels)
     for (int64_t i = 0; i < channels; i += LANES) {
       Floats at = load(x + p + i);
-      store(y + p + i, at + sine_squared(at * load(snake->frequency + i)) * load(snake->magnitude + i));
+      store(y + p + i, fused(sine_squared(at * load(snake->frequency + i)), load(snake->magnitude + i), at));
     }
 }
 
@@ -177,7 +178,8 @@ static void attend_window(const Codec *c, float *out, const float *qkv, float *k
         float share = 1.0f / total(sum);
         for (int64_t k = 0; k < d; k += LANES) {
           Floats mixed = {0};
-          for (int64_t t = 0; t < count; t++) mixed += scores[t] * load(values + (from + t) * d + k);
+          for (int64_t t = 0; t < count; t++)
+            mixed = fused(all(scores[t]), load(values + (from + t) * d + k), mixed);
           store(y + k, mixed * share);
         }
       }
@@ -236,7 +238,8 @@ static void mix(const Latent *c, float *x, const State *state, const int64_t *sl
       Floats sum = {0}, squares = {0};
       for (int64_t i = 0; i < ch; i += LANES) {
         Floats y = load(c->depthwise_bias + i);
-        for (int64_t tap = 0; tap < TAPS; tap++) y += load(b + (p + tap) * ch + i) * load(c->depthwise + tap * ch + i);
+        for (int64_t tap = 0; tap < TAPS; tap++)
+          y = fused(load(b + (p + tap) * ch + i), load(c->depthwise + tap * ch + i), y);
         store(out + p * ch + i, y);
         sum += y;
       }

@@ -44,7 +44,7 @@ INLINE void convolve_block(float *y, const float *x, const Conv *c, const float 
       Floats weights[2];
       for (int v = 0; v < vectors; v++) weights[v] = load(weight + v * apart);
       for (int p = 0; p < positions; p++)
-        for (int v = 0; v < vectors; v++) sums[p][v] += from[p * c->in + i] * weights[v];
+        for (int v = 0; v < vectors; v++) sums[p][v] = fused(all(from[p * c->in + i]), weights[v], sums[p][v]);
     }
   }
   for (int p = 0; p < positions; p++)

@@ -100,7 +100,7 @@ static void attend(float *out, const float *q, const float *keys, const float *v
   for (int64_t page = 0, t = 0; t < count; page++) {
     const float *value = values + pages[page] * pool->page_size * stride;
     for (int64_t end = least(count, t + pool->page_size); t < end; t++, value += stride)
-      for (int64_t i = 0; i < n; i += LANES) store(out + i, load(out + i) + scores[t] * load(value + i));
+      for (int64_t i = 0; i < n; i += LANES) store(out + i, fused(all(scores[t]), load(value + i), load(out + i)));
   }
   float share = 1.0f / total(sum);
   for (int64_t i = 0; i < n; i += LANES) store(out + i, load(out + i) * share);

@@ -87,7 +87,7 @@ INLINE void float_block(const Product *p, int64_t r, int64_t n, int rows, int ou
   for (int64_t k = 0; k < p->n_in; k += LANES)
     for (int j = 0; j < outputs; j++) {
       Floats weight = widened(w + j * row_bytes(p->n_in, format), k, format);
-      for (int i = 0; i < rows; i++) sums[i][j] += weight * load(p->x + (r + i) * p->n_in + k);
+      for (int i = 0; i < rows; i++) sums[i][j] = fused(weight, load(p->x + (r + i) * p->n_in + k), sums[i][j]);
     }
   finish(p, r, n, rows, outputs, sums);
 }
@@ -107,7 +107,8 @@ INLINE void int8_block(const Product *p, int64_t r, int64_t n, int rows, int out
       }
     for (int j = 0; j < outputs; j++) {
       float scale = ((const float *)(w + j * stride + p->n_in))[g / GROUP];
-      for (int i = 0; i < rows; i++) sums[i][j] += __builtin_convertvector(group[i][j], Floats) * scale;
+      for (int i = 0; i < rows; i++)
+        sums[i][j] = fused(__builtin_convertvector(group[i][j], Floats), all(scale), sums[i][j]);
     }
   }
   finish(p, r, n, rows, outputs, sums);
@@ -144,7 +145,7 @@ INLINE void int4_block(const Product *p, int64_t r, int64_t n, int rows, int out
         Ints group = {0};
         for (int v = 0; v < GROUP4 / 2 / LANES; v++)
           group = add_pairs(group, weights[v], *(const Shorts *)(p->rounded + (r + i) * p->n_in + k + v * 2 * LANES));
-        sums[i][j] += __builtin_convertvector(group, Floats) * scale;
+        sums[i][j] = fused(__builtin_convertvector(group, Floats), all(scale), sums[i][j]);
       }
     }
   finish(p, r, n, rows, outputs, sums);
