@@ -118,6 +118,20 @@ def test_a_code_of_no_codebook_is_an_error_and_changes_nothing(
     np.testing.assert_allclose(runner.decode([0], codes[:1]), expected[:1], rtol=0, atol=1e-5)
 
 
+def test_channels_that_fill_no_group_are_filled_up(tmp_path: Path, codes: Int16Array) -> None:
+    odd = write_tiny_checkpoint(tmp_path, **SIZES | {"decoder_dim": 176, "codec_dim": 140})
+    compiled = new_runner(odd)
+    assert isinstance(compiled._decoder, CompiledCode2Wav)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runner_module, "fits", lambda decoder: False)
+        expected = new_runner(odd).decode([0, 1, 2], codes)
+    whole = compiled.decode([0, 1, 2], codes)
+    np.testing.assert_allclose(whole, expected, rtol=0, atol=1e-5)
+    begun(compiled)
+    parts = [compiled.decode([1], codes[1:2, :9]), compiled.decode([1], codes[1:2, 9:])]
+    np.testing.assert_array_equal(np.concatenate([each[0] for each in parts]), whole[1])
+
+
 def test_other_formats_and_sizes_are_left_to_plain_operations(folder: Path, tmp_path: Path) -> None:
     config = EngineConfig.of(folder, num_slots=1, code2wav_device="cpu", code2wav_dtype="float16")
     other = write_tiny_checkpoint(tmp_path)

@@ -3,8 +3,8 @@
 //
 // The arithmetic is that of `sonorant.engine.model.codec.code2wav` in float32. Activations are [positions, channels], so the
 // channels of a position are adjacent. A stream's past stays in its slot of the caller's state: the last inputs of each
-// convolution, keys and values. A position's result does not depend on its chunk or on other streams. Channels must be
-// multiples of LANES; `sonorant.engine.cpu.codec` checks it. Python's lock is not held during calls.
+// convolution, keys and values. A position's result does not depend on its chunk or on other streams. Channels are
+// multiples of LANES: `sonorant.engine.cpu.codec` fills groups up with channels that are always zero. Python's lock is not held during calls.
 
 #include "convolutions.h"
 
@@ -32,7 +32,7 @@ typedef struct {
 } Block;
 
 typedef struct {
-  int64_t ratio, channels, tail;
+  int64_t ratio, channels, normed, tail;  // normed: the channels without those that are always zero
   Conv up;
   const float *depthwise, *depthwise_bias;  // [TAPS, channels], [channels]
   const float *norm, *norm_bias;
@@ -243,12 +243,13 @@ static void mix(const Latent *c, float *x, const State *state, const int64_t *sl
         store(out + p * ch + i, y);
         sum += y;
       }
-      float mean = total(sum) / ch;
+      float mean = total(sum) / c->normed;
       for (int64_t i = 0; i < ch; i += LANES) {
         Floats off = load(out + p * ch + i) - mean;
         squares += off * off;
       }
-      float scale = 1.0f / sqrtf(total(squares) / ch + 1e-6f);
+      float square = total(squares) - (ch - c->normed) * mean * mean;  // those that fill up are no part of it
+      float scale = 1.0f / sqrtf(square / c->normed + 1e-6f);
       for (int64_t i = 0; i < ch; i += LANES) {
         Floats y = (load(out + p * ch + i) - mean) * scale;
         store(out + p * ch + i, y * load(c->norm + i) + load(c->norm_bias + i));

@@ -1,5 +1,8 @@
 """Runs Code2Wav by compiled functions: with the same weights, and a state with its channels in another order.
 
+The C code takes channels sixteen at a time. Where a network has fewer in the last group, they are filled up with
+channels that are always zero.
+
 It is made from a `Code2Wav` that has loaded and prepared its weights.
 """
 
@@ -7,6 +10,7 @@ from ctypes import byref
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sonorant.engine.cpu.library import LANES, Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
@@ -21,28 +25,28 @@ from sonorant.engine.model.codec.code2wav import (
     SnakeBeta,
     UpsamplingBlock,
 )
-from sonorant.engine.model.codec.code2wav_state import CodecState, Tail
+from sonorant.engine.model.codec.code2wav_state import CodecState, Tail, TailLayout
 from sonorant.engine.model.codec.code2wav_transformer import TransformerLayer
 
 
 def fits(decoder: Code2Wav) -> bool:
-    """Whether codec.c can run this network."""
+    """Whether codec.c can run this network. More than half of the channels of a group must be real: zeros cost time."""
     c = decoder.config
-    channels = [c.decoder_dim >> i for i in range(len(c.upsample_rates) + 1)]
-    sizes = (*channels, c.latent_dim, c.codebook_dim, c.stack.hidden_size, c.stack.intermediate_size, c.stack.head_dim)
-    return all(not size % LANES for size in sizes)
+    channels = (c.decoder_dim >> len(c.upsample_rates), c.latent_dim, c.codebook_dim)
+    sizes = (c.stack.hidden_size, c.stack.intermediate_size, c.stack.head_dim)
+    return min(channels) > LANES // 2 and all(not size % LANES for size in sizes)
 
 
 class CompiledCode2Wav:
     def __init__(self, functions: Any, decoder: Code2Wav) -> None:
         """`functions` is `sonorant.engine.cpu.library.library()`; `decoder` is in float32 and `fits`."""
         self._functions = functions
-        self._config, self._tail_size = decoder.config, decoder.tail_size
+        self._config, self._tails = decoder.config, TailLayout()
         self._kept = Kept()
         self._codec = self._codec_of(decoder)
 
     def new_state(self, num_slots: int) -> CodecState:
-        return CodecState.zeros(self._config, num_slots, self._tail_size, torch.device("cpu"), torch.float32)
+        return CodecState.zeros(self._config, num_slots, self._tails.size, torch.device("cpu"), torch.float32)
 
     def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor:
         """Like `Code2Wav.step`."""
@@ -87,7 +91,7 @@ class CompiledCode2Wav:
             books=c.num_quantizers,
             codebook_size=c.codebook_size,
             frame_samples=frame_samples,
-            table=kept.tensor(decoder.quantizer.table),
+            table=kept.tensor(_padded(decoder.quantizer.table, -1)),
             pre=self._causal(decoder.pre_conv),
             input=self._linear(transformer.input_proj),
             num_layers=len(layers),
@@ -107,9 +111,9 @@ class CompiledCode2Wav:
             behind_frames=-(-decoder.reach_of_waveform // latent_rate),
             blocks=(Block * len(waves))(*waves),
             before_last=self._snake(before_last),
-            last=kept.tensor(last.conv.weight[0].T.contiguous()),
+            last=kept.tensor(_padded(last.conv.weight[0].T, 1)),
             last_bias=last.conv.bias.item(),
-            last_tail=last.tail.start,
+            last_tail=self._tail(last.tail),
         )
 
     def _layer(self, layer: TransformerLayer) -> Layer:
@@ -128,15 +132,17 @@ class CompiledCode2Wav:
         assert isinstance(up, CausalTransposedConv) and isinstance(mixer, ConvNeXtBlock)
         depthwise = mixer.dwconv
         assert depthwise.tail is not None and depthwise.conv.bias is not None
+        upsampling = self._transposed(up)
         return Latent(
             latent.ratio,
-            len(depthwise.conv.weight),
-            depthwise.tail.start,
-            self._transposed(up),
-            self._kept.tensor(depthwise.conv.weight[:, 0].T.contiguous()),
-            self._kept.tensor(depthwise.conv.bias),
-            self._kept.tensor(mixer.norm.weight),
-            self._kept.tensor(mixer.norm.bias),
+            upsampling.inputs,
+            len(mixer.norm.weight),
+            self._tail(depthwise.tail),
+            upsampling,
+            self._kept.tensor(_padded(depthwise.conv.weight[:, 0].T, 1)),
+            self._kept.tensor(_padded(depthwise.conv.bias, 0)),
+            self._kept.tensor(_padded(mixer.norm.weight, 0)),
+            self._kept.tensor(_padded(mixer.norm.bias, 0)),
             self._linear(mixer.pwconv1),
             self._linear(mixer.pwconv2),
         )
@@ -151,7 +157,7 @@ class CompiledCode2Wav:
         return Unit(self._snake(unit.act1), self._causal(unit.conv1), self._snake(unit.act2), self._causal(unit.conv2))
 
     def _snake(self, snake: SnakeBeta) -> Snake:
-        return Snake(self._kept.tensor(snake.frequency), self._kept.tensor(snake.magnitude))
+        return Snake(*(self._kept.tensor(_padded(each, 0)) for each in (snake.frequency, snake.magnitude)))
 
     def _causal(self, conv: CausalConv) -> Conv:
         return self._conv(conv.conv.weight, conv.conv.bias, conv.tail, conv.conv.dilation[0])
@@ -159,8 +165,8 @@ class CompiledCode2Wav:
     def _transposed(self, conv: CausalTransposedConv) -> Conv:
         """Arrange the weights so that the outputs of a step follow each other, each with all its channels."""
         _, num_in, taps = conv.weight.shape
-        weight = conv.weight.view(-1, conv.stride, num_in, taps).transpose(0, 1).flatten(0, 1)
-        bias = conv.bias.view(-1, conv.stride).T.flatten()
+        weight = _padded(conv.weight.view(-1, conv.stride, num_in, taps), 0).transpose(0, 1).flatten(0, 1)
+        bias = _padded(conv.bias.view(-1, conv.stride), 0).T.flatten()
         return self._conv(weight, bias, conv.tail)
 
     def _linear(self, linear: nn.Linear) -> Conv:
@@ -171,8 +177,25 @@ class CompiledCode2Wav:
 
     def _conv(self, weight: Tensor, bias: Tensor | None, tail: Tail | None, dilation: int = 1) -> Conv:
         """Pack a `weight` [out, in, taps]."""
+        weight = _padded(weight, 0, 1)
         num_out, num_in, taps = weight.shape
         packed = weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1).contiguous()  # [out / 16, taps, in, 16]
-        bias = weight.new_zeros(num_out) if bias is None else bias.contiguous()
-        start = 0 if tail is None else tail.start
+        bias = weight.new_zeros(num_out) if bias is None else _padded(bias, 0)
+        start = 0 if tail is None else self._tail(tail)
         return Conv(num_in, num_out, taps, dilation, start, self._kept.tensor(packed), self._kept.tensor(bias))
+
+    def _tail(self, tail: Tail) -> int:
+        return self._tails.take(_in_groups(tail.channels), tail.length).start
+
+
+def _in_groups(channels: int) -> int:
+    """The number with those that fill up the last group."""
+    return -(-channels // LANES) * LANES
+
+
+def _padded(tensor: Tensor, *dims: int) -> Tensor:
+    """Return it contiguous, its channels in these dimensions filled up with zeros."""
+    missing = [0] * 2 * tensor.dim()
+    for dim in dims:
+        missing[-1 - 2 * (dim % tensor.dim())] = _in_groups(tensor.shape[dim]) - tensor.shape[dim]
+    return F.pad(tensor, missing).contiguous()

@@ -94,7 +94,7 @@ class Block(Structure):
 
 class Latent(Structure):
     _fields_ = [
-        *((name, c_int64) for name in ("ratio", "channels", "tail")),
+        *((name, c_int64) for name in ("ratio", "channels", "normed", "tail")),
         ("up", Conv),
         *((name, c_void_p) for name in ("depthwise", "depthwise_bias", "norm", "norm_bias")),
         *((name, Conv) for name in ("widen", "narrow")),
