@@ -37,15 +37,19 @@ async def call_with_retries(call: Callable[[], Awaitable[T]], target: str, retry
 
     `num_tries_when_down`: how often it is tried if no server answers, without `Retry.when_down`.
     """
-    began_s = asyncio.get_running_loop().time()
+    loop = asyncio.get_running_loop()
+    began_s = loop.time()
+    until_s, is_starting = began_s + retry.for_s, False
     for number, delay_s in enumerate(delays_s(), 1):
         try:
             return await call()
         except grpc.aio.AioRpcError as error:
             known = from_rpc_error(error, target)
-            wait_s = _wait_s(error, known, retry, delay_s, number >= num_tries_when_down)
-            for_s = max(retry.for_s, STARTING_S) if known.reason == ENGINE_STARTING else retry.for_s
-            if wait_s is None or asyncio.get_running_loop().time() + wait_s > began_s + for_s:
+            if known.reason == ENGINE_STARTING:  # what comes next may be the loss of the port that said so
+                is_starting = True
+                until_s = max(until_s, min(loop.time() + retry.for_s, began_s + STARTING_S))
+            wait_s = _wait_s(error, known, retry, delay_s, number >= num_tries_when_down and not is_starting)
+            if wait_s is None or loop.time() + wait_s > until_s:
                 raise known from None
         await asyncio.sleep(wait_s)
     raise AssertionError("delays never end")
@@ -59,8 +63,6 @@ def _wait_s(
         return max(delay_s, known.retry_after_s or 0.0) if retry.when_busy else None
     if not isinstance(known, ServerUnavailable):
         return None
-    if known.reason == ENGINE_STARTING:
-        return delay_s
     is_down = error.code() is grpc.StatusCode.UNAVAILABLE
     return None if is_down and was_tried and not retry.when_down else delay_s
 
