@@ -12,11 +12,23 @@ from grpc_reflection.v1alpha import reflection_pb2
 from sonorant.engine import EngineState
 from sonorant.service.listening import accepting
 from sonorant.service.rpc.services import REFLECTION_V1, SERVICES
+from sonorant.service.server import serve
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
-from tests.service.harness import Transcript, config, end, eventually, failure, read_all, read_until, say, served
+from tests.service.harness import (
+    Transcript,
+    config,
+    end,
+    eventually,
+    failure,
+    read_all,
+    read_until,
+    say,
+    served,
+    server_config,
+)
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -72,6 +84,18 @@ async def test_compressed_requests_are_refused_whatever_they_would_become() -> N
         assert "gzip" in message
         code, _, details = await failure(server.stub.Synthesize(request))
         assert details["ErrorInfo"].reason == "TEXT_TOO_LONG"
+
+
+async def test_a_server_ends_that_is_told_to_before_its_engine_has_spoken() -> None:
+    class Silent(FakeEngine):
+        async def tried(self) -> None:
+            await asyncio.Event().wait()
+
+    drain = asyncio.Event()
+    running = asyncio.create_task(serve(server_config(), Silent().started, drain))
+    await asyncio.sleep(0)
+    drain.set()
+    assert await asyncio.wait_for(running, 30) == 0
 
 
 async def test_drain_finishes_what_is_open_and_refuses_what_is_new() -> None:

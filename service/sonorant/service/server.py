@@ -72,16 +72,16 @@ async def serve(
         engine = await stack.enter_async_context(start_engine(states.put_nowait))
         stack.callback(announce, "stopped")
         tasks = await stack.enter_async_context(asyncio.TaskGroup())
-        presets, health = Presets(engine.infos), HealthServicer()
-        readiness = Readiness(health)
+        presets, readiness = Presets(engine.infos), Readiness(health := HealthServicer())
         parts = parts_of(config, base, engine, presets, tasks)
         speech = TextToSpeechServicer(parts)
         voices = VoiceServicer(engine, presets, parts.voices, base.stored, base.room.uploads, parts.phrases)
-        dictionaries = DictionaryServicer(parts.dictionaries)
-        add_services(doors.server, speech, voices, dictionaries, RivaServicer(engine, speech), health)
+        riva, dictionaries = RivaServicer(engine, speech), DictionaryServicer(parts.dictionaries)
+        add_services(doors.server, speech, voices, dictionaries, riva, health)
         readiness.update(engine, EngineState.STARTING)
         crash: list[type[Exception]] = []  # the type of the error that ended gRPC, if one did
-        ports = await _open(config, doors, base, readiness, engine, stack)
+        await _open_beside(doors, base, readiness, stack)
+        ports = await _open_to_callers(doors, config, engine, drain)
         stack.push_async_callback(_stop, doors.server, drain, crash)
         announce("listening", **ports, model=engine.info.model)
         ready = asyncio.Event()
@@ -139,10 +139,8 @@ def _doors(config: ServiceConfig, base: Base, stack: AsyncExitStack) -> _Doors:
     return _Doors(server, credentials, metrics, admin, numbers)
 
 
-async def _open(
-    config: ServiceConfig, doors: _Doors, base: Base, readiness: Readiness, engine: EnginePool, stack: AsyncExitStack
-) -> dict[str, int]:
-    """Open all ports, gRPC's once the engine has been tried, and return their numbers."""
+async def _open_beside(doors: _Doors, base: Base, readiness: Readiness, stack: AsyncExitStack) -> None:
+    """Open the ports for metrics and for operators."""
 
     async def is_ready() -> bool:
         return readiness.serves
@@ -154,7 +152,17 @@ async def _open(
         await doors.admin.start()
         stack.push_async_callback(doors.admin.stop, None)
     start.phase("services")
-    await engine.tried()  # until this process has spoken it would refuse calls that others could serve
+
+
+async def _open_to_callers(
+    doors: _Doors, config: ServiceConfig, engine: EnginePool, drain: asyncio.Event
+) -> dict[str, int]:
+    """Open the port of gRPC, and return the numbers of all. Until this process has spoken it would refuse calls that
+    others could serve, so it waits for that; if it is to drain, it does not."""
+    either = [asyncio.ensure_future(each) for each in (engine.tried(), drain.wait())]
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    for each in either:
+        each.cancel()
     start.phase("first utterance")
     port = open_port(doors.server, config.listen, doors.credentials)
     await doors.server.start()
