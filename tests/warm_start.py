@@ -45,8 +45,11 @@ class Started(Adopted):
             os.kill(self.pid, number)
 
     def wait(self, timeout_s: float | None = None) -> int:
-        if self._code is None and not select.select([self._pidfd], [], [], timeout_s)[0]:
-            raise TimeoutError(f"process {self.pid} has not ended within {timeout_s} s")
+        if self._code is None:
+            ended = select.poll()  # tests have more files open than `select.select` can watch
+            ended.register(self._pidfd, select.POLLIN)
+            if not ended.poll(None if timeout_s is None else timeout_s * 1000):
+                raise TimeoutError(f"process {self.pid} has not ended within {timeout_s} s")
         return super().wait()
 
     def __del__(self) -> None:

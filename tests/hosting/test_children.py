@@ -23,7 +23,8 @@ class Some(Children):
         self.ended: list[int] = []
 
     async def start(self, number: int) -> Process:
-        process = await start_module("tests.hosting.child", settings=self._settings, environment=os.environ)
+        settings = self._settings | ({"serves": False} if self._num_to_kill else {})
+        process = await start_module("tests.hosting.child", settings=settings, environment=os.environ)
         if self._num_to_kill:
             self._num_to_kill -= 1
             process.kill()

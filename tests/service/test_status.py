@@ -4,6 +4,7 @@ import grpc
 import pytest
 
 from sonorant import engine
+from sonorant.engine import api
 from sonorant.service import errors
 from sonorant.service.status import DOMAIN, is_expected, to_status
 from tests.service.harness import details_of
@@ -67,7 +68,7 @@ def test_the_table_knows_every_error_of_the_service() -> None:
 
 
 def test_the_table_knows_every_error_of_the_engine_that_a_call_can_meet() -> None:
-    kinds = {kind for kind in vars(engine).values() if isinstance(kind, type) and issubclass(kind, engine.EngineError)}
+    kinds = {kind for kind in vars(api).values() if isinstance(kind, type) and issubclass(kind, engine.EngineError)}
     not_in_calls = {engine.EngineError, engine.CheckpointError}
     known = tuple({type(error) for error, *_ in CASES})
     assert {kind for kind in kinds if not issubclass(kind, known)} == not_in_calls

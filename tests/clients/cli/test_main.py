@@ -262,13 +262,13 @@ async def test_no_server_and_no_player_have_clear_messages() -> None:
     assert status == 1 and "--encoding is for --raw" in stderr
 
 
-async def test_commands_that_need_an_installed_server_say_so(
+def test_commands_that_need_an_installed_server_say_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "sonorant.service", None)  # as if it were not installed
     for command in (["doctor"], ["bench", "--closed", "1"]):
         with pytest.raises(SystemExit) as ended:
-            await asyncio.to_thread(cli.main, command)
+            cli.main(command)
         assert ended.value.code == 1
         assert "the server is not installed here, only the client: pip install" in capsys.readouterr().err
 

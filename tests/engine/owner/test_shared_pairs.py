@@ -299,7 +299,7 @@ async def test_a_server_that_does_not_answer_holds_the_others_up_for_a_while_onl
 ) -> None:
     """Its own streams go on when it answers at last."""
     monkeypatch.setattr(shared_pairs_module, "ANSWER_TIMEOUT_S", 0.2)
-    judge: Any = servers.engines[0].placement._verdicts
+    judge: Any = servers.engines[0].placement.verdicts
     packets, unsent = judge._packets, list[object]()
     monkeypatch.setattr(judge, "_packets", SimpleNamespace(send=unsent.append))
     streams = [begun(servers.pools[seed], seed) for seed in range(2)]

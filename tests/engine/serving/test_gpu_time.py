@@ -5,11 +5,10 @@ from typing import cast
 import pytest
 
 from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, EngineState
-from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.ipc.packets import Packets
 from sonorant.engine.owner.board import Board
 from sonorant.engine.owner.link_messages import PairState, Welcome
-from sonorant.engine.prompt.tokenizer import Tokenizer
+from sonorant.engine.serving.engine import Texts
 from sonorant.engine.serving.owner_link import OwnerLink
 
 CONFIG = EngineConfig.of(BUILTIN_VOICE_DIR, num_slots=300, max_queued_streams=200)
@@ -23,10 +22,10 @@ SLOW = {"talker": {"step_s": {1: 0.001, 100: 0.056}}, "code2wav": CODEC}
 
 @pytest.fixture
 def engines() -> list[Engine]:
-    checkpoint, tokenizer = load_checkpoint(BUILTIN_VOICE_DIR), Tokenizer.load(BUILTIN_VOICE_DIR)
+    texts = Texts.read(BUILTIN_VOICE_DIR)
     pair = PairState(0, EngineState.STARTING, "", {}, None)
     link = OwnerLink(cast("Packets", None), Welcome(0, 0, Board(), (pair,), (False,)))
-    fast, slow = (Engine(CONFIG, checkpoint, tokenizer, lambda state: None, link) for _ in range(2))
+    fast, slow = (Engine(CONFIG, texts, lambda state: None, link) for _ in range(2))
     for engine, other, facts in ((fast, slow, FAST), (slow, fast, SLOW)):
         engine.neighbours = [other]
         engine.state = EngineState.READY
@@ -35,8 +34,7 @@ def engines() -> list[Engine]:
 
 
 def give(engine: Engine, num_streams: int) -> None:
-    engine._places._of_caller.clear()
-    engine._places._of_caller[0] = num_streams
+    engine._places.num_taken = num_streams
 
 
 def test_an_idle_neighbour_takes_nothing(engines: list[Engine]) -> None:

@@ -45,11 +45,11 @@ def test_streams_wait_for_the_verdict_and_then_for_their_turn() -> None:
     it, (one, other) = Judged(), (Stream(1, was_heard=True), Stream(2))
     it.die(one, other)
     assert it.sent.messages == [Lost(3, (1, 2), (1,))]
-    assert not it.judge.may_go_on(one) and not it.judge.may_go_on(other) and it.culprits == []
+    assert it.judge.held == {one, other} and it.culprits == []
     it.judge.on_judged(3, 0)
-    assert it.culprits == [None] and not it.judge.may_go_on(one)
+    assert it.culprits == [None] and one in it.judge.held
     it.judge.on_release([1, 99])
-    assert it.judge.may_go_on(one) and not it.judge.may_go_on(other) and it.num_released == 1
+    assert it.judge.held == {other} and it.num_released == 1
     it.judge.acquit([one, Stream(5)])
     it.judge.acquit([one])
     assert it.sent.messages[1:] == [Acquitted((1,))], "once, and only of those that were reported"
@@ -83,4 +83,4 @@ def test_without_the_owner_all_go_on() -> None:
     it, stream = Judged(), Stream(1)
     it.die(stream)
     it.judge.release_all()
-    assert it.culprits == [None] and it.judge.may_go_on(stream) and it.num_released == 1
+    assert it.culprits == [None] and not it.judge.held and it.num_released == 1
