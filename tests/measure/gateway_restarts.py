@@ -23,6 +23,7 @@ from pathlib import Path
 
 import aiohttp
 
+from sonorant.gateway.upstream.servers import HEALTH_RETRY_S
 from tests.e2e.restart_rounds import SENTENCES, RestartedServer
 from tests.gateway.cartesia_client import Heard, end, text
 from tests.gateway.gateway_process import GatewayProcess
@@ -165,6 +166,7 @@ async def run(args: argparse.Namespace) -> None:
             known = await undisturbed(gateway.url)
             failed = 0
             for seed in range(args.first_seed, args.first_seed + args.rounds):
+                await asyncio.sleep(3 * HEALTH_RETRY_S)  # the gateway sees again who was killed in the last round
                 start_s = time.monotonic()
                 try:
                     kills_server = args.servers_only or seed % 2 == 0

@@ -1,6 +1,8 @@
 """Voices through a real channel: made, refused, and spoken with by every RPC."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import grpc
 import numpy as np
 import pytest
 
+from sonorant.client import AudioChunk, SpeechClient, synthesis_config
+from sonorant.hosting.addresses import reserved_port
 from sonorant.service.admission import room
 from sonorant.service.rpc import voices as voice_servicer
 from sonorant.tts.v1 import explain_pb2, speak_pb2, voice_pb2
@@ -23,6 +27,7 @@ from sonorant.tts.v1.voice_service_pb2 import (
     UploadVoiceRequest,
 )
 from tests.service.fake_engine import MS_PER_BYTE, FakeEngine
+from tests.service.fake_speech import spoken
 from tests.service.harness import config, eventually, failure, say, served, speak
 from tests.service.voice_calls import CODE, CONSENT, RECORDING, clone, ids, pieces, refused
 
@@ -298,3 +303,30 @@ async def test_instructions_that_are_not_taken_are_a_warning_never_silence(tmp_p
         request = SynthesizeRequest(text="x", config={"voice": {"voice_id": "anna"}, "instructions": "sadly"})
         response = await server.stub.Synthesize(request)
         assert [warning.code for warning in response.warnings] == ["INSTRUCTIONS_IGNORED"]
+
+
+async def test_a_session_with_a_recording_goes_on_at_another_server() -> None:
+    """Which encodes the recording anew: the client sends it along when it resumes."""
+    first, second = FakeEngine(task="base"), FakeEngine(task="base")
+    with reserved_port("127.0.0.1:0", "--listen") as address:
+        async with AsyncExitStack() as stack, SpeechClient(address) as client:
+            await stack.enter_async_context(served(first, listen=address))
+            voice = synthesis_config(reference=RECORDING, transcript="hello", seed=7)
+            async with client.speak(voice, max_lead_ms=100, text="ab") as session:
+                events = aiter(session)
+                heard = [event.payload.data async for event in until_audio(events)]
+                await stack.aclose()
+                async with served(second, listen=address):
+                    await session.send_text("cd")
+                    await session.finish()
+                    heard += [event.payload.data async for event in events if isinstance(event.payload, AudioChunk)]
+    assert b"".join(heard) == spoken("abcd", seed=7)
+    assert first.num_encoded and second.num_encoded
+    np.testing.assert_array_equal(first.opened[0].x_vector, second.opened[0].x_vector)
+
+
+async def until_audio(events: AsyncIterator[Any]) -> AsyncIterator[Any]:
+    async for event in events:
+        if isinstance(event.payload, AudioChunk):
+            yield event
+            return
