@@ -3,6 +3,7 @@ import pytest
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.pronunciations import Lexicon, check_pronunciations
 from sonorant.service.text.segmenter import (
+    COMPLETE_DELAY_S,
     SENTENCE_DELAY_S,
     WORDS_DELAY_S,
     CommitMode,
@@ -67,12 +68,8 @@ def test_sentences_that_are_too_short_to_begin_with_go_together() -> None:
 @pytest.mark.parametrize(
     ("text", "delay_s"),
     [
-        ("Let me look that up for you. ", SENTENCE_DELAY_S),
         ("Let me look that up for you.", SENTENCE_DELAY_S),
-        ("Wait!\n\n", SENTENCE_DELAY_S),
-        ('She said: "Really?" ', SENTENCE_DELAY_S),
         ("That makes $25.", SENTENCE_DELAY_S),
-        ("你好。", SENTENCE_DELAY_S),
         ("यह ठीक है।", SENTENCE_DELAY_S),
         ("هل هذا صحيح؟", SENTENCE_DELAY_S),
         ("And then ", WORDS_DELAY_S),
@@ -90,6 +87,36 @@ def test_how_long_text_waits_for_more(mode: CommitMode, text: str, delay_s: floa
     assert cut.commit_delay_s == delay_s
     assert bool(cut.commit_tail()) == (delay_s is not None)
     assert cut.commit_delay_s is None and cut.commit_tail() == [], "nothing waits any more, or all of it waits for more"
+
+
+@pytest.mark.parametrize(
+    ("text", "delay_s"),
+    [
+        ("Let me look that up for you. ", COMPLETE_DELAY_S),
+        ("Wait!\n\n", COMPLETE_DELAY_S),
+        ('She said: "Really?" ', COMPLETE_DELAY_S),
+        ("I know, Dr. Lee. ", COMPLETE_DELAY_S),
+        ("你好。", COMPLETE_DELAY_S),
+        ("यह ठीक है। ", COMPLETE_DELAY_S),
+        ("هل هذا صحيح؟ ", COMPLETE_DELAY_S),
+        ("It is here.", SENTENCE_DELAY_S),  # ".com" may follow
+        ("I know, Dr. ", SENTENCE_DELAY_S),
+        ("Fruit, e.g. ", SENTENCE_DELAY_S),
+        ("At 5 p.m. ", SENTENCE_DELAY_S),
+        ("We need 3. ", SENTENCE_DELAY_S),
+        ("George W. ", SENTENCE_DELAY_S),
+        ("Well... ", SENTENCE_DELAY_S),
+        ("Well… ", SENTENCE_DELAY_S),
+    ],
+)
+def test_a_sentence_that_is_complete_waits_less_where_each_is_a_segment(text: str, delay_s: float) -> None:
+    words = segmenter()
+    words.push(text)
+    assert words.commit_delay_s == SENTENCE_DELAY_S, "more of the segment may follow"
+    cut = segmenter(CommitMode.SENTENCE)
+    cut.push(text)
+    assert cut.commit_delay_s == delay_s
+    assert [type(event) for event in cut.commit_tail()] == [Text, EndSegment]
 
 
 def test_a_pause_after_a_sentence_ends_the_segment() -> None:

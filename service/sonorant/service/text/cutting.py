@@ -7,10 +7,8 @@ text comes in pieces.
 import re
 import unicodedata
 
-import sentencex
-
 from sonorant.service.text.checks import is_wide
-from sonorant.service.text.sentences import ends_sentence
+from sonorant.service.text.sentences import begins_sentence, ends_sentence
 
 # Shares of the longest segment: from the first on it may end with a sentence, from the second on with a clause. At the
 # whole length it ends with the next word.
@@ -81,7 +79,4 @@ class Cutter:
     def _ends_sentence(self, char: str) -> bool:
         if ends_paragraph(self._before):
             return True
-        if not ends_sentence(self._before):
-            return False
-        *_, last = sentencex.segment(self._code, self._before + char)
-        return bool(last.strip() == char)
+        return ends_sentence(self._before) and begins_sentence(self._before, char, self._code)

@@ -18,10 +18,12 @@ from sonorant.service.text.formats import PLAIN, WrittenAs
 from sonorant.service.text.markup import NEUTRAL, Manner
 from sonorant.service.text.pronunciations import Lexicon, Respeller
 from sonorant.service.text.reading import Reading, ToSay
-from sonorant.service.text.sentences import Sentences, ends_sentence
+from sonorant.service.text.sentences import Sentences, ends_sentence, is_complete
 
 MAX_PAUSE_MS = 5000
-# How long to wait for more text, if the caller does not say: after the end of a sentence, and after other text.
+# How long to wait for more text, if the caller does not say: after a sentence that is complete, where each is a segment
+# in any case; after the mark of a sentence; and after other text.
+COMPLETE_DELAY_S = 0.1
 SENTENCE_DELAY_S = 0.3
 WORDS_DELAY_S = 2.0
 PARAGRAPH_PAUSE_MS = 300  # after a segment that ends with a paragraph, beside the silence with which the voice ends it
@@ -39,7 +41,7 @@ class TextPolicy:
     """A checked TextPolicy message."""
 
     mode: CommitMode = CommitMode.TOKEN
-    max_buffer_delay_s: float | None = None  # None: `SENTENCE_DELAY_S`, `WORDS_DELAY_S`, and no word is cut
+    max_buffer_delay_s: float | None = None  # None: the delays above, and no word is cut
     first_chunk_min_chars: int = 0
     language: str = "en"  # for sentences
 
@@ -173,7 +175,8 @@ class Segmenter:
         if self._policy.max_buffer_delay_s is not None:
             return self._policy.max_buffer_delay_s
         if ends_sentence(waiting):
-            return SENTENCE_DELAY_S
+            is_segment = self._policy.mode is CommitMode.SENTENCE and is_complete(waiting, self._policy.language)
+            return COMPLETE_DELAY_S if is_segment else SENTENCE_DELAY_S
         return WORDS_DELAY_S if _is_whole(waiting) or _words_before_last(self._held) else None
 
     def commit_tail(self) -> list[Event]:

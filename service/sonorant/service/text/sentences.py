@@ -32,6 +32,10 @@ _FOUR_WIDE = re.compile(r"(?:[^\u2e80-\U0010ffff]*[\u2e80-\U0010ffff]){4}")
 _MUCH_CHARS = 64
 # A mark that ends sentences, in any script, and what may stand between it and the blank after it.
 _AT_END = re.compile(r"""[.!?…‥‼⁇⁈⁉‽。．！？｡؟۔।॥։።፧፨᙮។៕၊။᠃᠉߹܀꓿꘎]['"’”»›)\]}」』》）]*\s*\Z""")
+# Where a sentence with such a mark is complete: before a blank, which scripts without blanks do not write.
+_AFTER_MARK = re.compile(r"[\s。！？｡]\Z")
+# A "." may belong to a number, an initial or an ellipsis, whatever follows.
+_DOUBTFUL = re.compile(r"(?:\d|\b\w|\.)\.[^\w\s]*\s*\Z|…\s*\Z")
 _CODES = {
     "chinese": "zh", "english": "en", "french": "fr", "german": "de", "italian": "it", "japanese": "ja",
     "korean": "ko", "portuguese": "pt", "russian": "ru", "spanish": "es",
@@ -47,6 +51,19 @@ def language_code(language: str) -> str:
 def ends_sentence(text: str) -> bool:
     """Whether a text ends with the mark of a sentence, as far as that can be said without the text after it."""
     return bool(_AT_END.search(text[-_MUCH_CHARS:]))
+
+
+def is_complete(text: str, code: str) -> bool:
+    """Whether a text ends with a whole sentence, and whatever follows is most likely another one."""
+    end = text[-MAX_WINDOW_CHARS:]
+    may_be = ends_sentence(end) and _AFTER_MARK.search(end) and not _DOUBTFUL.search(end)
+    return bool(may_be) and begins_sentence(end, "A", code)
+
+
+def begins_sentence(before: str, char: str, code: str) -> bool:
+    """Whether a sentence begins with a character that comes after a mark: not if the mark is an abbreviation's."""
+    *_, last = sentencex.segment(code, before + char)
+    return bool(last.strip() == char)
 
 
 class Sentences:
