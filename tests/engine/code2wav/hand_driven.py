@@ -78,7 +78,7 @@ class Decoder:
         self.pass_sizes = pass_sizes or sorted({1, *chunk_ramp})
         self.batcher = Batcher(config, num_slots, FRAME_S, context, self.pass_sizes, self.clock)
         self.runner = FakeCode2WavRunner(config, num_slots)
-        self.plan = DecodePlan([], [], [], [], True, NO_CODES, [], [], 0.0)
+        self.plan = DecodePlan([], [], [], [], True, NO_CODES, [], [], [], 0.0)
         self.samples: Int16Array | None = None  # of the call that was started
         self.first_told: list[FirstChunk] = []
         self.servers_ended: list[int] = []

@@ -83,9 +83,9 @@ class Stepping:
             return Step(0)
         self._under_way = plan
         meanwhile()
-        if plan.streams:
+        if plan.stream_ids:
             scheduler.locate(plan, runner.text_logits)
-        if runner.is_asynchronous and len(plan.streams) >= self._ahead_from:
+        if runner.is_asynchronous and len(plan.stream_ids) >= self._ahead_from:
             runner.wait_until_nearly_over()
         else:
             self._finish()

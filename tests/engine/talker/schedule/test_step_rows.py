@@ -35,15 +35,14 @@ def stepped(talker: Talker) -> tuple[list[int], list[int]]:
     """The streams of the prompts and of the frames in the next step, in the order of their rows."""
     talker.step()
     prompts = [row.sampling.seed for row in talker.plan.prefills]
-    num_first = len(talker.plan.streams) - len(talker.plan.decodes)
-    return prompts, [stream.stream_id for stream in talker.plan.streams[num_first:]]
+    num_first = len(talker.plan.stream_ids) - len(talker.plan.decodes)
+    return prompts, list(talker.plan.stream_ids[num_first:])
 
 
 def test_batch_streams_fill_a_step_up_to_its_limit_behind_the_others() -> None:
     talker = new_talker(100, 1, 101, 2)
     assert stepped(talker) == ([], [1, 2, 101, 100])
-    slots = [stream.slot for stream in talker.plan.streams]
-    assert [row.slot for row in talker.plan.decodes] == slots
+    assert [row.frame_index for row in talker.plan.decodes] == [3, 1, 1, 2]
     talker.send(opening(3), opening(4))
     talker.step()
     assert stepped(talker) == ([], [1, 2, 3, 4]), "together they would be six"

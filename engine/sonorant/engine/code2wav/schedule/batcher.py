@@ -2,7 +2,8 @@
 
 One turn: pass each record from the talker to `on_record`, ask `next_batch` what to decode, have the runner decode it,
 and pass the audio to `apply`. All rows of a batch have the same number of frames. While the runner decodes, records can
-be passed on, and `urgent_batch` says what to decode beside that.
+be passed on, and `urgent_batch` says what to decode beside that. A plan is a value. Each that has slots is applied
+once, before the next of its kind is made: anything else raises RuntimeError and changes nothing.
 
 * Chunks have a few sizes (`chunks.py`). The first audio waits for one frame only, and a stream that is ahead of its
   listener is decoded in large chunks, which cost less: 1, 4, 12, 12, ... frames if the talker is fast. A chunk that is
@@ -61,11 +62,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.server_ids import server_of
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
-
-# Unheard frames in one call, per row that a call may have. More would hold up live streams for too long. Fewer would
-# delay first audio, which waits for all unheard frames: all streams of a dead pair may come at once.
-UNHEARD_CALL_FRAMES = 4
-ATTENDED_CALL_FRAMES = 16  # the same where a frame costs little, see `DecoderContext`
+from sonorant.engine.under_way import UnderWay
 
 # Frames that a listener has to play at least when the first frame comes for which a stream was given credit. Credit is
 # for 12 frames more than was sent, and up to 7 of them are gathered to a lump; one is heard until the frame is there.
@@ -74,6 +71,7 @@ IN_HAND_FRAMES = 4
 # A whole chunk waits for this part of a frame for those of other streams. Waiting for longer saves few calls more.
 GATHER = 0.25
 
+Pairs: TypeAlias = Sequence[tuple[int, int]]
 FrameStreamRecord: TypeAlias = BeginStream | FrameBatch | TextPositions | FlushStream | EndStream | EndServer
 
 
@@ -91,11 +89,8 @@ class Batcher:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`pass_sizes`: the numbers of frames that a row may have in one pass of the network, ascending."""
-        if num_slots < config.talker.num_slots:
-            raise ValueError(
-                f"{num_slots} Code2Wav slots for {config.talker.num_slots} talker slots: "
-                "a live stream could wait forever"
-            )
+        if num_slots < (live := config.talker.num_slots):
+            raise ValueError(f"{num_slots} Code2Wav slots for {live} talker slots: a live stream could wait forever")
         self._sizes = ChunkSizes(config.code2wav.chunk_ramp, pass_sizes)
         self._pace = Pace(frame_s)
         self._bounds_calls = not self._sizes.is_any_size_a_pass
@@ -114,6 +109,7 @@ class Batcher:
         self._begun: dict[int, Stream] = {}  # streams whose first frame has not come
         self._outgoing = Outgoing()
         self._ending_servers: list[EndServer] = []
+        self._calls, self._urgent_calls = UnderWay[DecodePlan, list[Stream]](1), UnderWay[DecodePlan, list[Stream]](1)
         self.wait_s: float | None = None  # after a plan without slots: ask again after so long if no record came before
 
     @property
@@ -203,7 +199,8 @@ class Batcher:
                 self._outgoing.add(record)
 
     def next_batch(self) -> DecodePlan:
-        """Return what to decode now. If the plan has slots, the next call must be `apply` or `apply_unheard`."""
+        """Return what to decode now. If the plan has slots, pass its result to `apply`, or it to `apply_unheard`."""
+        self._calls.expect_room()
         now = self._clock()
         for stream in list(self._with_reference.values()):
             self._begin_behind_kept_reference(stream)
@@ -225,7 +222,8 @@ class Batcher:
                 continue
             if not batch and self._bounds_calls:
                 max_rows = min(max_rows, self._pace.max_rows(size, self._num_waiting(size, candidates, sizes)))
-            if batch and num_unheard > 0 and (len(batch) + 1) * size > self._most_unheard_frames(size):
+            most_unheard = self._context.most_unheard(size, self._max_rows)
+            if batch and num_unheard > 0 and (len(batch) + 1) * size > most_unheard:
                 continue
             if not self._has_slot(stream, new_slots):
                 continue
@@ -234,25 +232,20 @@ class Batcher:
         new_slots += self._slots_ahead()
         self.wait_s = None if batch else self._due.wait_s(now, latest_s)
         copies, self._copies = self._copies, []
-        return self._plan(batch, num_frames, is_heard, copies, new_slots, now)
+        return self._plan(batch, num_frames, is_heard, copies, new_slots, is_urgent=False)
 
     def urgent_batch(self) -> DecodePlan:
         """Return what to decode while a call is under way: as many frames as a first chunk has, of streams whose
-        listeners would run dry if they waited. If there are any, call `apply` next; that for the call under way may
-        come before or after.
+        listeners would run dry if they waited. If there are any, pass the result to `apply`, before or after that of
+        the call under way.
         """
-        now = self._clock()
+        self._urgent_calls.expect_room()
         size = self._sizes.wanted(0)
         new_slots = list[tuple[int, int]]()
-        urgent = self._due.urgent(now + self._pace.urgent_s)
+        urgent = self._due.urgent(self._clock() + self._pace.urgent_s)
         fitting = [stream for stream in urgent if stream.num_unheard <= 0 and self._size_of_next(stream) >= size]
         batch = [stream for stream in fitting[: self._max_rows] if self._has_slot(stream, new_slots)]
-        return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), now, is_urgent=True)
-
-    def _most_unheard_frames(self, size: int) -> int:
-        """Of all rows together in a call that takes so many of a row."""
-        is_cheap = size in self._context.attended_frames
-        return (ATTENDED_CALL_FRAMES if is_cheap else UNHEARD_CALL_FRAMES) * self._max_rows
+        return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), is_urgent=True)
 
     def _num_waiting(self, size: int, candidates: Sequence[Stream], sizes: Sequence[int]) -> int:
         """How many streams wait for a call of this size; background streams count only while nobody listens."""
@@ -270,15 +263,7 @@ class Batcher:
         return stream.slot != NO_SLOT  # else an ended stream will free one once it is drained
 
     def _plan(
-        self,
-        batch: list[Stream],
-        num_frames: int,
-        is_heard: bool,
-        copies: Sequence[tuple[int, int]],
-        new_slots: Sequence[tuple[int, int]],
-        now: float,
-        *,
-        is_urgent: bool = False,
+        self, batch: list[Stream], num_frames: int, is_heard: bool, copies: Pairs, new_slots: Pairs, is_urgent: bool
     ) -> DecodePlan:
         batch.sort(key=lambda stream: min(len(stream.pending), num_frames), reverse=True)
         lengths = [min(len(stream.pending), num_frames) for stream in batch]
@@ -286,18 +271,22 @@ class Batcher:
         for stream in batch:
             stream.is_decoding = True
             self._due.remove(stream)
-        return DecodePlan(
+        plan = DecodePlan(
             records=self._outgoing.take(),
             copies=copies,
             new_slots=new_slots,
             slots=[stream.slot for stream in batch],
             is_heard=is_heard,
             codes=np.concatenate(frames).reshape(len(batch), num_frames, -1) if batch else NO_CODES,
-            streams=batch,
+            stream_ids=[stream.stream_id for stream in batch],
+            first_frames=[stream.first_pending for stream in batch],
             lengths=lengths,
-            began_s=now,
+            began_s=self._clock(),
             is_urgent=is_urgent,
         )
+        if batch:
+            (self._urgent_calls if is_urgent else self._calls).add(plan, batch)
+        return plan
 
     def _slots_ahead(self) -> list[tuple[int, int]]:
         """Give slots to streams whose first frames are still being made, so that these find them reset."""
@@ -315,18 +304,20 @@ class Batcher:
         self, plan: DecodePlan, samples: Int16Array | Float32Array
     ) -> list[PcmRecord]:  # [rows, frames * frame_samples]
         """Account for the audio of the batch and return the records for the service. They hold `samples` itself."""
-        now = self._note_call(plan)
-        batch = plan.streams
-        if len(samples) != len(batch):
-            raise RuntimeError(f"the runner returned {len(samples)} rows, {len(batch)} were to be decoded")
+        if len(samples) != len(plan.slots):
+            raise RuntimeError(f"the runner returned {len(samples)} rows, {len(plan.slots)} were to be decoded")
+        batch = self._take_call(plan, is_heard=True)
+        now = self._clock()
+        if not plan.is_urgent:  # these are short, and others that wait do not wait for them
+            self._pace.note_call(now - plan.began_s, len(batch) * plan.codes.shape[1])
         for stream in batch:
             if stream.num_unheard == 0:
                 self._outgoing.add(FirstChunk(stream.stream_id, *(*stream.times, plan.began_s, now)))
-        for streams, audio in plan.audio(samples):
+        for rows, audio in plan.audio(samples):
             self._outgoing.add(audio)
             if self._max_silent_frames:
                 assert not isinstance(audio.samples, list)  # as it is only when it was read from a ring
-                self._note_silence(streams, silent_tail(audio.samples, audio.num_frames), audio.num_frames)
+                self._note_silence(batch[rows], silent_tail(audio.samples, audio.num_frames), audio.num_frames)
         for stream, length in zip(batch, plan.lengths, strict=True):
             num_sent = min(length, max(0, stream.first_pending + length - self._context.silent_first_frames))
             stream.dry_s = max(stream.dry_s, now) + num_sent * self._frame_s
@@ -340,16 +331,14 @@ class Batcher:
 
     def apply_unheard(self, plan: DecodePlan) -> list[PcmRecord]:
         """Account for a batch that the runner remembered without making audio; like `apply` otherwise."""
+        batch = self._take_call(plan, is_heard=False)
         self._pace.note_unheard_call(self._clock() - plan.began_s)
-        for stream in plan.streams:
+        for stream in batch:
             was_in_reference = stream.first_pending < 0
             stream.first_pending += plan.codes.shape[1]
-            if (
-                was_in_reference
-                and stream.first_pending == 0
-                and (kept := self._references.place(stream.reference)) is not None
-            ):
-                self._copies.append((stream.slot, kept))
+            if was_in_reference and not stream.first_pending:
+                kept = self._references.place(stream.reference)
+                self._copies += [] if kept is None else [(stream.slot, kept)]
             self._put_back(stream)
         self._pass_on_ended_servers()
         return self._outgoing.take()
@@ -360,12 +349,11 @@ class Batcher:
         self._file(stream)
         self._finish_if_drained(stream)
 
-    def _note_call(self, plan: DecodePlan) -> float:
-        """Note how long the call of `plan` took; return the time now."""
-        now = self._clock()
-        if not plan.is_urgent:  # these are short, and others that wait do not wait for them
-            self._pace.note_call(now - plan.began_s, len(plan.streams) * plan.codes.shape[1])
-        return now
+    def _take_call(self, plan: DecodePlan, *, is_heard: bool) -> list[Stream]:
+        """The streams of a call that is over."""
+        if plan.is_heard != is_heard:
+            raise RuntimeError("audio was made of frames that were only to be remembered, or none of others")
+        return (self._urgent_calls if plan.is_urgent else self._calls).take(plan)
 
     def _begin_behind_kept_reference(self, stream: Stream) -> None:
         """Skip the stream's reference if the state after it is kept and a slot is free."""

@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 
+# Unheard frames in one call, per row that a call may have. More would hold up live streams for too long. Fewer would
+# delay first audio, which waits for all unheard frames: all streams of a dead pair may come at once.
+UNHEARD_CALL_FRAMES = 4
+ATTENDED_CALL_FRAMES = 16  # the same in calls of `attended_frames`
+
 
 @dataclass(frozen=True, slots=True)
 class DecoderContext:
@@ -18,3 +23,7 @@ class DecoderContext:
         """How many frames the next call takes, of so many up to the first that is heard, or to a state to be kept."""
         fitting = [size for size in self.attended_frames if size + self.convolved_frames <= num_unheard]
         return max(fitting, default=min(num_unheard, self.chunk_frames))
+
+    def most_unheard(self, size: int, max_rows: int) -> int:
+        """How many frames all rows of a call may have together if each has `size` of them, which nobody hears."""
+        return max_rows * (ATTENDED_CALL_FRAMES if size in self.attended_frames else UNHEARD_CALL_FRAMES)

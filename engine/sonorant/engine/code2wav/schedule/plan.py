@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from sonorant.engine.code2wav.schedule.chunks import rows_of_equal_length
-from sonorant.engine.code2wav.schedule.stream import Stream
 from sonorant.engine.ipc.messages import PcmBatch, PcmRecord
 from sonorant.engine.types import Float32Array, Int16Array
 
@@ -16,7 +15,7 @@ NO_CODES = np.empty((0, 0, 0), np.int16)
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
     """What to do now: publish `records`, make `copies`, reset `new_slots`; then, if there are `slots`, decode `codes`,
-    or only remember them where `is_heard` is False."""
+    or only remember them where `is_heard` is False, and apply the result, once."""
 
     records: Sequence[PcmRecord]
     copies: Sequence[tuple[int, int]]  # (source, target) slots; copy the state in this order
@@ -24,23 +23,24 @@ class DecodePlan:
     slots: Sequence[int]
     is_heard: bool
     codes: Int16Array  # [rows, frames, codebooks]
-    streams: Sequence[Stream]  # of the rows
+    stream_ids: Sequence[int]  # of the rows
+    first_frames: Sequence[int]  # the number of the first frame of each row; negative in a reference
     lengths: Sequence[int]  # the frames of each row, most first; what follows in `codes` is padding
     began_s: float
     is_urgent: bool = False  # beside another call
 
     def audio(
         self, samples: Int16Array | Float32Array
-    ) -> Iterator[tuple[Sequence[Stream], PcmBatch]]:  # [rows, frames * frame_samples]
-        """The audio without padding: rows that are equally long make one record, beside which are their streams."""
+    ) -> Iterator[tuple[slice, PcmBatch]]:  # [rows, frames * frame_samples]
+        """The audio without padding: rows that are equally long make one record, beside which its rows are named."""
         size = self.codes.shape[1]
         for rows in rows_of_equal_length(self.lengths):
-            streams, num_frames = self.streams[rows], self.lengths[rows.start]
+            num_frames = self.lengths[rows.start]
             yield (
-                streams,
+                rows,
                 PcmBatch(
-                    stream_ids=np.array([stream.stream_id for stream in streams], np.int64),
-                    first_frames=np.array([stream.first_pending for stream in streams], np.int32),
+                    stream_ids=np.array(self.stream_ids[rows], np.int64),
+                    first_frames=np.array(self.first_frames[rows], np.int32),
                     num_frames=num_frames,
                     samples=samples[rows, : samples.shape[1] * num_frames // size],
                     codes=self.codes[rows, :num_frames],

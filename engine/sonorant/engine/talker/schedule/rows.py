@@ -101,12 +101,12 @@ class DecodeRows(Sequence[DecodeRow]):
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """What to do now: publish `records`, then run the rows."""
+    """What to do now: publish `records`, then run the rows and apply their result, once."""
 
     records: Sequence[FrameRecord]
     prefills: Sequence[PrefillRow]
     decodes: DecodeRows
-    streams: Sequence[Stream]  # those that sample, in row order: prefills first
+    stream_ids: Sequence[int]  # of the streams that sample, in row order: prefills first
     began_s: float
     pages: Sequence[tuple[int, tuple[int, ...]]] = ()  # slots whose streams were given more, with all that they have
 

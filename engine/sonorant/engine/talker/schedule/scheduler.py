@@ -2,7 +2,8 @@
 
 One turn: pass each command to `on_record`, ask `next_step` what to run, have the runner run it, and pass the result to
 `apply`. `next_step` may be asked once more before that, so that the device need not wait for decisions. Then a stream
-that has ended in the step before has a row in the next one, whose result is dropped.
+that has ended in the step before has a row in the next one, whose result is dropped. A plan is a value. Each that has
+rows is applied once, in their order: anything else raises RuntimeError and changes nothing.
 
 * Admission takes a slot and pages for the frames that the text so far takes unless the stream becomes a suspect
   (below). Who comes first, and who gives up what for whom, says `admission.py`. A stream that gives up its slot ends
@@ -52,6 +53,7 @@ from sonorant.engine.talker.schedule.step_rows import StepRows
 from sonorant.engine.talker.schedule.stream import NEVER, NO_SLOT, NOT_WATCHED, Stream
 from sonorant.engine.talker.schedule.timed_text import TimedText
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
+from sonorant.engine.under_way import UnderWay
 
 NO_SCORES = "the model's scores are not finite: use other sampling settings, or another voice"
 
@@ -87,6 +89,8 @@ class Scheduler:
         )
         self._grown: dict[int, Stream] = {}  # those with pages that the runner does not know of
         self._records: list[FrameRecord] = []  # to be published with the next plan
+        self._under_way = UnderWay[StepPlan, list[Stream]](most=2)  # with the streams that sample
+        self._located: StepPlan | None = None
 
     @property
     def wait_s(self) -> float | None:
@@ -177,7 +181,8 @@ class Scheduler:
     # The step
 
     def next_step(self) -> StepPlan:
-        """Return what to run now. If the plan has rows, the next call must be `apply`."""
+        """Return what to run now. If the plan has rows, apply its result; at most one other plan may come before."""
+        self._under_way.expect_room()
         now = self._clock()
         self._admit(now)
         prefills, first, decodes, streams = self._rows.take()
@@ -188,20 +193,29 @@ class Scheduler:
                 self._rows.decode(stream)
         grown, self._grown = self._grown, {}
         pages = [(stream.slot, stream.pages) for stream in grown.values()]
-        return StepPlan(self._take_records(), prefills, decodes, [*first, *streams], now, pages)
+        sampling = [*first, *streams]
+        stream_ids = [stream.stream_id for stream in sampling]
+        plan = StepPlan(self._take_records(), prefills, decodes, stream_ids, now, pages)
+        if plan.has_rows:
+            self._under_way.add(plan, sampling)
+        return plan
 
     def locate(
         self, plan: StepPlan, text_logits: Float32Array | None
     ) -> None:  # [decode rows that are watched, WINDOW]
         """Find where in their texts the step's streams are. `apply` returns that ahead of their frames.
 
-        Call it after `apply` of the step before, and before the next `next_step`.
+        Call it once, after `apply` of the step before and before the next `next_step`.
         """
+        streams = self._under_way.newest(plan)
+        if plan is self._located:
+            raise RuntimeError("a step was located twice")
+        self._located = plan
         if text_logits is None:
             return
-        num_first = len(plan.streams) - len(plan.decodes)
-        first = [stream for stream in plan.streams[:num_first] if stream.is_open]
-        watched = [stream for stream in plan.streams[num_first:] if stream.watched != NOT_WATCHED]
+        num_first = len(streams) - len(plan.decodes)
+        first = [stream for stream in streams[:num_first] if stream.is_open]
+        watched = [stream for stream in streams[num_first:] if stream.watched != NOT_WATCHED]
         if len(text_logits):
             are_open = [stream.is_open for stream in watched]
             watched, text_logits = [stream for stream in watched if stream.is_open], text_logits[are_open]
@@ -213,11 +227,11 @@ class Scheduler:
 
     def apply(self, plan: StepPlan, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
         """Account for the result of the step and return the records for Code2Wav. They may hold `codes` itself."""
+        if len(codes) != len(plan.stream_ids):
+            raise RuntimeError(f"the runner returned {len(codes)} rows, {len(plan.stream_ids)} were to sample")
+        stepped = self._under_way.take(plan)
         now = self._clock()
-        stepped = plan.streams
         first_frames = stepped[: len(stepped) - len(plan.decodes)]
-        if len(codes) != len(stepped):
-            raise RuntimeError(f"the runner returned {len(codes)} rows, {len(stepped)} were to sample")
         if not stepped:
             return []
         firsts = codes[:, 0]
