@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import math
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -22,13 +23,13 @@ from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, Utteran
 
 @asynccontextmanager
 async def grpc_speaker(target: Target, speech: Speech, keys: Sequence[str] = ()) -> AsyncIterator["GrpcSpeaker"]:
-    """Connect and yield a speaker, with a connection for each key at least. Raises UtteranceFailed if the server cannot
-    be reached."""
+    """Connect and yield a speaker, with equally many connections for each key. Raises UtteranceFailed if the server
+    cannot be reached."""
+    keys = keys or [""]
     async with AsyncExitStack() as stack:
-        keys_of_clients = itertools.islice(itertools.cycle(keys or [""]), max(target.num_connections, len(keys)))
         clients = [
             await stack.enter_async_context(SpeechClient(target.address, access_to(target, key)))
-            for key in keys_of_clients
+            for key in [*keys] * math.ceil(target.num_connections / len(keys))
         ]
         try:
             for client in clients:

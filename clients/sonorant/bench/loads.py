@@ -1,5 +1,6 @@
 """The values that describe a benchmark: load, speech, target and each process's share. They are sent to processes."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -74,6 +75,8 @@ class Share:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The API keys of this process: every `num_shares`-th, or one that others have, too."""
+        """The API keys of this process's speakers, in turns: the n-th speaker of the whole load has the n-th key, and
+        begins again with the first key after the last. So callers have equally many, whatever the processes are."""
         keys = self.target.keys
-        return keys[self.index :: self.num_shares] or keys[self.index % max(1, len(keys)) :][:1]
+        num_in_turn = len(keys) // math.gcd(len(keys), self.num_shares)
+        return tuple(keys[(self.index + n * self.num_shares) % len(keys)] for n in range(num_in_turn))
