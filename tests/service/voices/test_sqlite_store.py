@@ -71,19 +71,19 @@ def test_what_is_acknowledged_survives_kills_in_the_middle_of_writes(tmp_path: P
         for process in writers.values():
             process.communicate()
 
-    registry = VoiceRegistry(tmp_path)
-    assert sum(map(len, made.values())) >= NUM_VOICES
-    kept = 0
-    for owner, numbers in made.items():
-        voices = {voice.about.voice_id: voice for voice in registry.page(owner, "", everything, 100_000)}
-        kept += len(voices)
-        expected = {f"voice-{number:05}" for number in numbers if (owner, number) not in maybe_gone}
-        assert expected <= voices.keys(), "an acknowledged voice is missing"
-        assert len(voices.keys() - expected) <= 2 * NUM_KILLS, "unacknowledged voices: one per kill at most"
-        for voice_id, voice in voices.items():
-            data = registry.load(voice)
-            assert data == file_of(int(voice_id.removeprefix("voice-"))), "not byte-equal"
-            assert unpack(data)[0] == voice.about
+    with closing(VoiceRegistry(tmp_path)) as registry:
+        assert sum(map(len, made.values())) >= NUM_VOICES
+        kept = 0
+        for owner, numbers in made.items():
+            voices = {voice.about.voice_id: voice for voice in registry.page(owner, "", everything, 100_000)}
+            kept += len(voices)
+            expected = {f"voice-{number:05}" for number in numbers if (owner, number) not in maybe_gone}
+            assert expected <= voices.keys(), "an acknowledged voice is missing"
+            assert len(voices.keys() - expected) <= 2 * NUM_KILLS, "unacknowledged voices: one per kill at most"
+            for voice_id, voice in voices.items():
+                data = registry.load(voice)
+                assert data == file_of(int(voice_id.removeprefix("voice-"))), "not byte-equal"
+                assert unpack(data)[0] == voice.about
     assert any(number % DELETED_EVERY == 0 for numbers in made.values() for number in numbers)
     assert len(list((tmp_path / FILES).iterdir())) == kept, "files that belong to no voice"
 

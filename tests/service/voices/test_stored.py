@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from sonorant.service.access.api_keys import ANYONE, Caller
-from sonorant.service.errors import VoiceNotFound
+from sonorant.service.errors import VoiceNotFound, VoiceStoreFailed
 from sonorant.service.voices.file import unpack
 from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceAbout, VoiceLimits
 from sonorant.service.voices.stored import StoredVoices, StoredVoicesConfig
 from tests.service.voice_values import about, tensors
+
+CONFIG = StoredVoicesConfig(max_voices=9, max_bytes=10**6, cache_bytes=2 * tensors(0).num_bytes)
 
 
 class MemoryStore:
@@ -76,9 +78,25 @@ def shared() -> dict[str, Any]:
 
 @pytest.fixture
 def stored(shared: dict[str, Any]) -> Iterator[StoredVoices]:
-    config = StoredVoicesConfig(max_voices=9, max_bytes=10**6, cache_bytes=2 * tensors(0).num_bytes)
-    with closing(StoredVoices(lambda: MemoryStore(shared), config)) as stored:
+    with closing(StoredVoices(lambda: MemoryStore(shared), CONFIG)) as stored:
         yield stored
+
+
+def test_what_is_open_is_closed_if_the_rest_cannot_be_opened(
+    shared: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = list[MemoryStore]()
+    monkeypatch.setattr(MemoryStore, "close", lambda store: closed.append(store))
+    stores = [MemoryStore(shared)]
+
+    def open_store() -> MemoryStore:
+        if not stores:
+            raise VoiceStoreFailed("the disk is gone")
+        return stores.pop()
+
+    with pytest.raises(VoiceStoreFailed):
+        StoredVoices(open_store, CONFIG)
+    assert len(closed) == 1
 
 
 async def test_tensors_are_read_once_and_as_they_were(stored: StoredVoices, shared: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -54,10 +55,14 @@ class StoredVoices:
     def __init__(self, open_store: Callable[[], VoiceStore], config: StoredVoicesConfig) -> None:
         """Blocks until the store is open. Raises VoiceStoreFailed."""
         self._config = config
-        self._reads = _Lane(open_store)  # separate, so that reads do not wait for writes
-        self._writes = _Lane(open_store)
-        if warning := self._writes.call_now(lambda store: store.warning()):
-            log.warning(warning)
+        with ExitStack() as opened:
+            self._reads = _Lane(open_store)  # separate, so that reads do not wait for writes
+            opened.callback(self._reads.close)
+            self._writes = _Lane(open_store)
+            opened.callback(self._writes.close)
+            if warning := self._writes.call_now(lambda store: store.warning()):
+                log.warning(warning)
+            opened.pop_all()
         self._cache: LruCache[str, VoiceTensors] = LruCache(config.cache_bytes)
 
     async def find(self, caller: Caller, voice_id: str) -> StoredVoice:
