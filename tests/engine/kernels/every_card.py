@@ -34,6 +34,7 @@ OPERATIONS = {
     "depthwise convolution": {"depthwise._depthwise_norm"},
     "convolution tails": {"tails._copy"},
     "last sums": {"waveform._waveform"},
+    "activation of the plain codec": {"snake._snake_beta"},
 }
 # Those of the codec for Hopper alone, and what a card needs for the other ones in CUDA C++.
 HOPPER = {"gemm/wgmma_gemm.cu", "codec/packed_convolution.cu", "codec/resident_unit.cu"}
@@ -53,3 +54,12 @@ def test_each_operation_has_a_kernel_that_compiles_and_fits(capability: str, amo
     assert not [operation for operation, any_of in OPERATIONS.items() if not names & any_of]
     expected = {"9.0": HOPPER | DEPENDENT, "10.0": DEPENDENT, "12.0": DEPENDENT}.get(capability, set())
     assert {name for name in names if name.endswith(".cu")} == expected
+
+
+@pytest.mark.parametrize("capability", ["9.0"], ids=["all-and-one-of-each"])
+def test_what_is_listed_is_what_a_worker_on_cuda_asks_for(capability: str) -> None:
+    """Else a first start compiles it again, one kernel after the other, while everybody waits."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "tests.engine.kernels.listed_on_cuda", capability]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -20,8 +20,8 @@ from triton.runtime.jit import JITFunction
 from sonorant.engine.card.card import Card
 from sonorant.engine.card.device import assumed
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.code2wav.run.runner import ATTENDED_ROWS, MAX_PASS_FRAMES
-from sonorant.engine.code2wav.schedule.passes import row_sizes
+from sonorant.engine.code2wav.run.runner import ATTENDED_ROWS, MAX_PASS_FRAMES, speak_plainly
+from sonorant.engine.code2wav.schedule.passes import shapes
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import bucket_sizes
 from sonorant.engine.kernels import cuda_code
@@ -33,6 +33,7 @@ from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.fused import FusedSteps
 from sonorant.engine.talker.run.kv_cache import KVCache
 from sonorant.engine.talker.run.slot_state import SlotArrays
+from sonorant.engine.talker.run.speech_sample import NUM_FRAMES
 
 NUM_PAGES = 512  # of the KV cache; no kernel depends on how many there are
 
@@ -43,6 +44,7 @@ class Kernel:
     shared memory that a block takes. Raises what the compiler raises."""
 
     name: str
+    kind: object  # what it is compiled for; kernels of the same kind are the same
     compile: Callable[[], int]
 
 
@@ -95,7 +97,8 @@ class _Launches:
         key = function, tuple(kinds), tuple((name, repr(value)) for name, value in sorted(named.items()))
         if key not in self.kernels:
             compile_ = partial(self._compile, function, seen, named)
-            self.kernels[key] = Kernel(f"{function.fn.__module__.rpartition('.')[2]}.{function.fn.__name__}", compile_)
+            name = f"{function.fn.__module__.rpartition('.')[2]}.{function.fn.__name__}"
+            self.kernels[key] = Kernel(name, key, compile_)
 
     def _compile(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> int:
         compiled = self._run(function, *arguments, grid=(1,), warmup=True, **named)
@@ -130,8 +133,10 @@ def kernels_of(checkpoint: Checkpoint, config: EngineConfig, card: Card) -> list
     with assumed(card) as device, _listing(card) as (launches, sources), torch.inference_mode():
         if config.code2wav.dtype in ("auto", "float16"):
             _run_codec(checkpoint, config, device)  # first, as its kernels take longest
+        if config.code2wav.dtype == "auto":
+            _run_comparison(checkpoint, device)
         _run_talker(checkpoint, config, device)
-        in_cpp = [Kernel(source.file, partial(_compile_source, source)) for source in dict.fromkeys(sources)]
+        in_cpp = [Kernel(source.file, source, partial(_compile_source, source)) for source in dict.fromkeys(sources)]
         return [*launches.kernels.values(), *in_cpp]
 
 
@@ -189,9 +194,18 @@ def _run_codec(checkpoint: Checkpoint, config: EngineConfig, device: torch.devic
         codes = torch.empty(num_rows, num_frames, num_codebooks, dtype=torch.int64, device=device)
         return codes, state, torch.empty(num_rows, dtype=torch.int64, device=device)
 
-    for num_frames in sorted({1, *config.code2wav.chunk_ramp}):
-        for num_rows in row_sizes(sizes, num_frames, MAX_PASS_FRAMES["cuda"]):
+    for num_frames, usual in shapes(config.code2wav.chunk_ramp, sizes, MAX_PASS_FRAMES["cuda"]).items():
+        for num_rows in usual:
             decoder.step(*rows(num_rows, num_frames))
     for num_frames, attended in ATTENDED_ROWS.items():
         for num_rows in attended:
             decoder.attend(*rows(num_rows, num_frames))
+
+
+def _run_comparison(checkpoint: Checkpoint, device: torch.device) -> None:
+    """What Code2Wav compares its formats with."""
+    with torch.device(device):
+        plain = Code2Wav(checkpoint.codec.decoder).requires_grad_(False)
+    plain.prepare()
+    num_codebooks = checkpoint.codec.decoder.num_quantizers
+    speak_plainly(plain, torch.empty(NUM_FRAMES, num_codebooks, dtype=torch.int64, device=device))

@@ -22,7 +22,7 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.code2wav.run.lane import Call, Lane, Network, columns_of
 from sonorant.engine.code2wav.schedule.context import DecoderContext
 from sonorant.engine.code2wav.schedule.formats import agreement_db, choose_format
-from sonorant.engine.code2wav.schedule.passes import padded, row_sizes
+from sonorant.engine.code2wav.schedule.passes import padded, shapes
 from sonorant.engine.config import CodecDtypeName, EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav, fits
 from sonorant.engine.cpu.library import library
@@ -235,14 +235,11 @@ class Code2WavRunner:
         network = self._network()
         padding_slot, first_frames = config.num_codec_states - 1, config.code2wav.chunk_ramp[0]
         sizes = bucket_sizes(config.code2wav.max_decode_batch)
-        shapes = {
-            num_frames: row_sizes(sizes, num_frames, network.max_pass_frames)
-            for num_frames in {1, *config.code2wav.chunk_ramp}
-        }
+        usual_shapes = shapes(config.code2wav.chunk_ramp, sizes, network.max_pass_frames)
         urgent_shapes = {first_frames: [size for size in sizes if size <= MOST_URGENT_ROWS]}
         is_cuda = self._device.type == "cuda"
         stream = torch.cuda.Stream(self._device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
-        main, urgent = Lane(network, shapes, padding_slot), Lane(network, urgent_shapes, padding_slot, stream)
+        main, urgent = Lane(network, usual_shapes, padding_slot), Lane(network, urgent_shapes, padding_slot, stream)
         if not config.enforce_eager:
             num_graphs = main.capture() + urgent.capture()
             torch.cuda.empty_cache()  # give the memory of the first calls back, so that the talker process can use it
@@ -263,9 +260,8 @@ def runner_in_fitting_format(
     slower format; and a text that says why."""
     decoder = _load(checkpoint, config, runner._device, torch.float32)
     with torch.inference_mode(), _float32_products("ieee"):
-        columns = torch.from_numpy(codes.astype(np.int64)).to(runner._device)[None]
-        samples = decoder.step(columns, decoder.new_state(1), torch.zeros(1, dtype=torch.int64, device=runner._device))
-    reference: Float32Array = samples[0].cpu().numpy()
+        samples = speak_plainly(decoder, torch.from_numpy(codes.astype(np.int64)).to(runner._device))
+    reference: Float32Array = samples.cpu().numpy()
     del decoder, samples
     made: dict[CodecDtypeName, Code2WavRunner] = {runner.format: runner}
 
@@ -277,6 +273,13 @@ def runner_in_fitting_format(
 
     name, why = choose_format(lambda name: agreement_db(runner_in(name).speak(codes), reference))
     return runner_in(name), why
+
+
+def speak_plainly(decoder: Code2Wav, codes: Tensor) -> Tensor:
+    """Decode a whole speech, codes [frames, codebooks] int64, without fused kernels -> samples [frames * frame_samples]
+    in +-1."""
+    samples: Tensor = decoder.step(codes[None], decoder.new_state(1), codes.new_zeros(1))[0]
+    return samples
 
 
 def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Code2Wav:

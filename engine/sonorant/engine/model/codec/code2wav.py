@@ -103,7 +103,7 @@ class SnakeBeta(nn.Module):
     def prepare(self) -> None:
         self.frequency = self.alpha.exp()[:, None]
         self.magnitude = (self.beta.exp() + SNAKE_EPS).reciprocal()[:, None]
-        if self.alpha.is_cuda:
+        if self.alpha.device.type != "cpu":  # on the meta device kernels are listed for a card
             from sonorant.engine.kernels.codec.snake import (
                 snake_beta,  # here, because Triton comes with the CUDA builds of torch only
             )
