@@ -1,8 +1,9 @@
 """Code2Wav by compiled functions makes the same as by plain operations, in any chunks, beside any other streams, and
-with any number of threads."""
+with any number of threads; with rounded weights, nearly the same."""
 
 import dataclasses
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.code2wav.run import runner as runner_module
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
+from sonorant.engine.code2wav.schedule.formats import agreement_db
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav
 from sonorant.engine.cpu.library import builds, library, load
@@ -22,6 +24,16 @@ pytestmark = pytest.mark.skipif(library() is None, reason="installed without a C
 # A window of 8 frames, so that 30 go beyond it. One convolution has more inputs than the C code takes at a time.
 SIZES = {"decoder_dim": 256, "codec_dim": 256, "head_dim": 16, "heads": 4, "kv_heads": 2}
 NUM_FRAMES = 30
+LEAST_DB = 60  # of rounded weights against floats
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["floats", "rounded"])
+def rounded(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether networks of this size have rounded weights."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param:
+            patch.setattr("sonorant.engine.cpu.codec.MOST_WEIGHTS", 0)
+        yield request.param
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +42,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def runner(folder: Path) -> Code2WavRunner:
+def runner(folder: Path, rounded: bool) -> Code2WavRunner:
     made = new_runner(folder)
-    assert isinstance(made._decoder, CompiledCode2Wav)
+    assert isinstance(made._decoder, CompiledCode2Wav) and made._decoder._rounds == rounded
     return made
 
 
@@ -60,15 +72,22 @@ def begun(runner: Code2WavRunner) -> Code2WavRunner:
     return runner
 
 
+def assert_agree(samples: np.ndarray, expected: np.ndarray, rounded: bool, build: str = "") -> None:
+    if rounded:
+        assert agreement_db(samples, expected) > LEAST_DB, build
+    else:
+        np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-5, err_msg=build)
+
+
 def test_every_build_makes_what_plain_operations_make(
-    folder: Path, codes: Int16Array, expected: np.ndarray, monkeypatch: pytest.MonkeyPatch
+    folder: Path, codes: Int16Array, expected: np.ndarray, rounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those for the instruction sets of this machine: the others are compiled and not run."""
     assert np.abs(expected).max() > 0.01
     for build, path in builds().items():
         monkeypatch.setattr(runner_module, "library", lambda path=path: load(path))
         samples = begun(new_runner(folder)).decode([0, 1, 2], codes)
-        np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-5, err_msg=build)
+        assert_agree(samples, expected, rounded, build)
 
 
 @pytest.mark.parametrize("chunks", [[1] * NUM_FRAMES, [1, 2, 4, 8, 12, 3], [29, 1]])
@@ -108,17 +127,17 @@ def test_what_nobody_hears_leaves_the_same_state(runner: Code2WavRunner, codes: 
 
 @pytest.mark.parametrize("code", [-1, 64])
 def test_a_code_of_no_codebook_is_an_error_and_changes_nothing(
-    runner: Code2WavRunner, codes: Int16Array, expected: np.ndarray, code: int
+    runner: Code2WavRunner, codes: Int16Array, expected: np.ndarray, rounded: bool, code: int
 ) -> None:
     wrong = codes[:1, :2].copy()
     wrong[0, 1, 2] = code
     begun(runner)
     with pytest.raises(IndexError, match="not between 0 and 63"):
         runner.decode([0], wrong)
-    np.testing.assert_allclose(runner.decode([0], codes[:1]), expected[:1], rtol=0, atol=1e-5)
+    assert_agree(runner.decode([0], codes[:1]), expected[:1], rounded)
 
 
-def test_channels_that_fill_no_group_are_filled_up(tmp_path: Path, codes: Int16Array) -> None:
+def test_channels_that_fill_no_group_are_filled_up(tmp_path: Path, codes: Int16Array, rounded: bool) -> None:
     odd = write_tiny_checkpoint(tmp_path, **SIZES | {"decoder_dim": 176, "codec_dim": 140})
     compiled = new_runner(odd)
     assert isinstance(compiled._decoder, CompiledCode2Wav)
@@ -126,7 +145,7 @@ def test_channels_that_fill_no_group_are_filled_up(tmp_path: Path, codes: Int16A
         patch.setattr(runner_module, "fits", lambda decoder: False)
         expected = new_runner(odd).decode([0, 1, 2], codes)
     whole = compiled.decode([0, 1, 2], codes)
-    np.testing.assert_allclose(whole, expected, rtol=0, atol=1e-5)
+    assert_agree(whole, expected, rounded)
     begun(compiled)
     parts = [compiled.decode([1], codes[1:2, :9]), compiled.decode([1], codes[1:2, 9:])]
     np.testing.assert_array_equal(np.concatenate([each[0] for each in parts]), whole[1])

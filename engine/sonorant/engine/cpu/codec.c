@@ -70,6 +70,7 @@ typedef struct {
   int64_t *num_frames;
   float *tails, *keys, *values;
   int64_t tail_size, kept_size;
+  float *rounding;  // room for the rounded inputs of a convolution: decode_frames has it
 } State;
 
 // Activations
@@ -113,12 +114,27 @@ INLINE Floats gelu(Floats x) {
 
 // Convolutions
 
+// An activation, as threads share it: a turn is a position.
+typedef struct {
+  float *y;
+  const float *x;
+  const Snake *snake;
+  int64_t channels;
+} Activation;
+
+static void snake_turns(const void *what, int64_t first, int64_t end) {
+  const Activation *job = what;
+  int64_t at = first * job->channels;
+  snaked(job->y + at, job->x + at, job->snake, end - first, job->channels);
+}
+
 // y [kept + n, channels] = the tail, then x, activated if `snake`. The last `kept` positions become the new tail.
 INLINE void extend(float *y, const float *x, const Snake *snake, float *tail, int64_t kept, int64_t n,
                    int64_t channels) {
   memcpy(y, tail, kept * channels * sizeof *y);
   float *new = y + kept * channels;
-  if (snake) snaked(new, x, snake, n, channels);
+  Activation job = {new, x, snake, channels};
+  if (snake) share(snake_turns, &job, n, 4, n * channels * 16);
   else memcpy(new, x, n * channels * sizeof *y);
   memcpy(tail, y + n * channels, kept * channels * sizeof *y);
 }
@@ -131,7 +147,7 @@ static void convolved(float *y, const float *x, const Conv *c, const Snake *snak
     float *tail = state->tails + slots[r] * state->tail_size + c->tail;
     extend(room + r * (kept + n) * c->in, x + r * n * c->in, snake, tail, kept, n, c->in);
   }
-  convolve(y, room, c, rows, n);
+  convolve(y, room, c, rows, n, state->rounding);
 }
 
 // The transformer over the frames
@@ -202,7 +218,7 @@ static void transform(const Codec *c, float *x, const State *state, const int64_
     const Layer *layer = c->layers + l;
     int64_t m = layer->down.in;
     for (int64_t p = 0; p < all; p++) normed(a + p * hidden, x + p * hidden, layer->input_norm, hidden, c->eps);
-    convolve(b, a, &layer->qkv, 1, all);
+    convolve(b, a, &layer->qkv, 1, all, state->rounding);
     for (int64_t r = 0; r < rows; r++) {
       int64_t before = state->num_frames[slots[r]];
       float *own = b + r * n * width;
@@ -212,15 +228,15 @@ static void transform(const Codec *c, float *x, const State *state, const int64_
       float *values = state->values + slots[r] * state->kept_size + l * kept;
       attend_window(c, a + r * n * c->heads * d, own, keys, values, before, n, b + all * width);
     }
-    convolve(b, a, &layer->out, 1, all);
+    convolve(b, a, &layer->out, 1, all, state->rounding);
     add(x, b, all * hidden);
     for (int64_t p = 0; p < all; p++) normed(a + p * hidden, x + p * hidden, layer->mlp_norm, hidden, c->eps);
-    convolve(b, a, &layer->gate_up, 1, all);
+    convolve(b, a, &layer->gate_up, 1, all, state->rounding);
     for (int64_t p = 0; p < all; p++) {
       gated(b + p * 2 * m, b + p * 2 * m + m, m);
       memcpy(a + p * m, b + p * 2 * m, m * sizeof *a);
     }
-    convolve(b, a, &layer->down, 1, all);
+    convolve(b, a, &layer->down, 1, all, state->rounding);
     add(x, b, all * hidden);
   }
 }
@@ -256,9 +272,9 @@ static void mix(const Latent *c, float *x, const State *state, const int64_t *sl
       }
     }
   }
-  convolve(b, a, &c->widen, 1, rows * n);
+  convolve(b, a, &c->widen, 1, rows * n, state->rounding);
   for (int64_t i = 0; i < rows * n * c->widen.out; i += LANES) store(b + i, gelu(load(b + i)));
-  convolve(a, b, &c->narrow, 1, rows * n);
+  convolve(a, b, &c->narrow, 1, rows * n, state->rounding);
   add(x, a, rows * n * ch);
 }
 
@@ -295,7 +311,7 @@ static void sound(const Codec *c, float *x, const State *state, int64_t slot, in
 // Decodes the next frames of some slots: codes [rows, frames, books] to samples [rows, frames * frame_samples] in +-1.
 // If `samples` is NULL, only the state moves on. Returns -1 if there is no memory, -2 if a code is in no codebook; then
 // nothing has changed.
-int decode_frames(const Codec *c, const State *state, const int64_t *slots, const int64_t *codes, int64_t rows,
+int decode_frames(const Codec *c, const State *of_slots, const int64_t *slots, const int64_t *codes, int64_t rows,
                   int64_t frames, float *samples) {
   for (int64_t i = 0; i < rows * frames * c->books; i++)
     if (codes[i] < 0 || codes[i] >= c->codebook_size) return -2;
@@ -318,9 +334,11 @@ int decode_frames(const Codec *c, const State *state, const int64_t *slots, cons
       largest = most(largest, (n + (TAPS - 1) * wide->dilation) * wide->in);
     }
   }
-  float *x = malloc((3 * size + 4 * largest) * sizeof *x);
+  float *x = malloc((3 * size + 4 * largest + most(size, largest)) * sizeof *x);
   if (!x) return -1;
   float *a = x + size, *b = a + size, *chunk = b + size;
+  State with_room = *of_slots, *state = &with_room;
+  state->rounding = chunk + 4 * largest;
 
   for (int64_t f = 0; f < rows * frames; f++) {
     memset(a + f * dim, 0, dim * sizeof *a);
@@ -328,13 +346,13 @@ int decode_frames(const Codec *c, const State *state, const int64_t *slots, cons
       add(a + f * dim, c->table + (book * c->codebook_size + codes[f * c->books + book]) * dim, dim);
   }
   convolved(b, a, &c->pre, NULL, state, slots, rows, frames, x);
-  convolve(x, b, &c->input, 1, rows * frames);
+  convolve(x, b, &c->input, 1, rows * frames, state->rounding);
   transform(c, x, state, slots, rows, frames, a, b);
   for (int64_t p = 0, h = c->input.out; p < rows * frames; p++) normed(a + p * h, x + p * h, c->norm, h, c->eps);
-  convolve(x, a, &c->output, 1, rows * frames);
+  convolve(x, a, &c->output, 1, rows * frames, state->rounding);
   int64_t n = frames;
   for (int64_t i = 0; i < c->num_latents; i++) {
-    convolve(a, x, &c->latents[i].up, 1, rows * n);
+    convolve(a, x, &c->latents[i].up, 1, rows * n, state->rounding);
     n *= c->latents[i].ratio;
     memcpy(x, a, rows * n * latent * sizeof *x);
     mix(c->latents + i, x, state, slots, rows, n, a, b);

@@ -19,6 +19,7 @@ from torch import Tensor
 from sonorant.engine.errors import EngineError
 
 LANES = 16  # PACKED in convolutions.h; sizes of models must be multiples of it
+LIMIT = 4095  # of rounded weights of convolutions, as there
 # Builds of engine/build_cpu.py, best first: what torch must say that the CPU has, and what Linux must say.
 BUILDS = (
     ("vnni", "AVX512", "avx512_vnni"),
@@ -76,7 +77,7 @@ class Frames(Structure):
 class Conv(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("inputs", "outputs", "taps", "dilation", "tail")),
-        *((name, c_void_p) for name in ("weight", "bias")),
+        *((name, c_void_p) for name in ("weight", "scales", "bias")),
     ]
 
 
@@ -135,6 +136,7 @@ class CodecState(Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("num_frames", "tails", "keys", "values")),
         *((name, c_int64) for name in ("tail_size", "kept_size")),
+        ("rounding", c_void_p),
     ]
 
 

@@ -1,7 +1,8 @@
 """Matrices of the talker in few bits, for `weights = "int8"` and `weights = "int4"` on the CPU.
 
-A row of such a matrix has its weights as whole numbers, and behind them a scale for each group of them. The C functions
-multiply with the rows as they are (`sonorant.engine.cpu`); `RoundedLinear` is the plain equivalent.
+Such a matrix has its weights as whole numbers, and a scale for each group of them, in tiles of a few outputs:
+products.h says in which order. The C functions multiply with the tiles as they are (`sonorant.engine.cpu`);
+`RoundedLinear` is the plain equivalent.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.model.talker import Talker
+
+TILE = 16  # outputs; as in products.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,37 +27,41 @@ class Rounding:
     scale: torch.dtype
     conversion: str  # named anew whenever `use_rounded` makes other tensors of a checkpoint
 
-    def row_bytes(self, num_in: int) -> int:
-        return num_in * self.bits // 8 + num_in // self.group * self.scale.itemsize
+    def tile_bytes(self, num_in: int) -> int:
+        return TILE * (num_in * self.bits // 8 + num_in // self.group * self.scale.itemsize)
 
     def pack(self, weight: Tensor) -> Tensor:
-        """Round a matrix [out, in]: int8 [out, row_bytes(in)]. `in` must be a multiple of `group`."""
-        groups = weight.float().reshape(len(weight), -1, self.group)
+        """Round a matrix [out, in]: int8 [out / TILE, tile_bytes(in)]. `in` must be a multiple of `group`."""
+        groups = weight.float().reshape(-1, TILE, weight.shape[1] // self.group, self.group)
         if self.bits == 8:
-            scales = groups.abs().amax(2) / 127
+            scales = groups.abs().amax(3) / 127
         else:  # the largest number is -8, as there is no 8
-            largest = groups.gather(2, groups.abs().argmax(2, keepdim=True))[..., 0]
+            largest = groups.gather(3, groups.abs().argmax(3, keepdim=True))[..., 0]
             scales = (largest / -8).to(self.scale).float()
         shares = groups / torch.where(scales == 0, 1, scales)[..., None]
         numbers = shares.round_().clamp_(-(1 << self.bits - 1), (1 << self.bits - 1) - 1).to(torch.int8)
+        pairs = numbers.reshape(*numbers.shape[:3], -1, 2).permute(0, 2, 3, 1, 4)  # [tiles, groups, pairs, TILE, 2]
         if self.bits == 4:
-            low, high = (numbers + 8).view(torch.uint8).chunk(2, dim=2)
-            numbers = (low | high << 4).view(torch.int8)
-        return torch.cat([numbers.flatten(1), scales.to(self.scale).view(torch.int8)], 1)
+            low, high = (pairs + 8).view(torch.uint8).reshape(*pairs.shape[:2], -1, 2, TILE, 2).unbind(3)
+            pairs = (low | high << 4).view(torch.int8)
+        scale_bytes = scales.to(self.scale).transpose(1, 2).contiguous().view(torch.int8)
+        return torch.cat([pairs.flatten(2), scale_bytes], 2).flatten(1)
 
     def unpack(self, packed: Tensor, num_in: int) -> Tensor:
-        """Return the matrix [out, in] in float32 that such rows stand for."""
-        num_bytes = num_in * self.bits // 8
-        numbers, scales = packed[:, :num_bytes], packed[:, num_bytes:]
-        numbers = numbers.reshape(len(packed), -1, self.group * self.bits // 8)
+        """Return the matrix [out, in] in float32 that such tiles stand for."""
+        groups = packed.reshape(len(packed), num_in // self.group, -1)
+        num_bytes = TILE * self.group * self.bits // 8
+        pairs, scales = groups[..., :num_bytes].reshape(*groups.shape[:2], -1, TILE, 2), groups[..., num_bytes:]
         if self.bits == 4:
-            pairs = numbers.view(torch.uint8)
-            numbers = torch.cat([pairs & 15, pairs >> 4], 2).view(torch.int8) - 8
-        return (numbers.float() * scales.contiguous().view(self.scale).float()[..., None]).flatten(1)
+            both = pairs.view(torch.uint8)
+            pairs = torch.stack([both & 15, both >> 4], 3).flatten(2, 3).view(torch.int8) - 8
+        numbers = pairs.permute(0, 3, 1, 2, 4).flatten(3)  # [tiles, TILE, groups, inputs]
+        factors = scales.contiguous().view(self.scale).float().transpose(1, 2)
+        return (numbers.float() * factors[..., None]).flatten(2).flatten(0, 1)
 
 
-INT8 = Rounding("int8", 8, 128, torch.float32, "int8-1")
-INT4 = Rounding("int4", 4, 32, torch.bfloat16, "int4-1")
+INT8 = Rounding("int8", 8, 128, torch.float32, "int8-2")
+INT4 = Rounding("int4", 4, 32, torch.bfloat16, "int4-2")
 ROUNDINGS = {each.name: each for each in (INT8, INT4)}
 
 
@@ -72,7 +79,7 @@ class RoundedLinear(nn.Module):
     def __init__(self, rounding: Rounding, num_in: int, num_out: int, bias: nn.Parameter | None) -> None:
         super().__init__()
         self.rounding, self.num_in = rounding, num_in
-        empty = torch.empty(num_out, rounding.row_bytes(num_in), dtype=torch.int8, device="meta")
+        empty = torch.empty(num_out // TILE, rounding.tile_bytes(num_in), dtype=torch.int8, device="meta")
         self.weight = nn.Parameter(empty, requires_grad=False)
         self.bias = bias
 

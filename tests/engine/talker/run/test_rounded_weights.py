@@ -18,7 +18,7 @@ from sonorant.engine.cpu.library import builds, library, load
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.kept_weights import kept_path
-from sonorant.engine.model.rounded import INT4, INT8, ROUNDINGS, RoundedLinear, Rounding
+from sonorant.engine.model.rounded import INT4, INT8, ROUNDINGS, TILE, RoundedLinear, Rounding
 from sonorant.engine.talker.run import runner as runner_module
 from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.runner import TalkerRunner
@@ -74,10 +74,11 @@ def utterance(checkpoint: Checkpoint, number: int) -> Utterance:
 @pytest.mark.parametrize(("rounding", "most_steps"), [(INT8, 0.5001), (INT4, 1.05)])
 def test_a_weight_is_off_by_its_groups_step_at_most(rounding: Rounding, most_steps: float) -> None:
     size = rounding.group
-    weight = torch.randn(8, 12 * size, generator=torch.Generator().manual_seed(0)) * torch.logspace(-3, 3, 8)[:, None]
+    factors = torch.logspace(-3, 3, 2 * TILE)[:, None]
+    weight = torch.randn(2 * TILE, 12 * size, generator=torch.Generator().manual_seed(0)) * factors
     weight[0, :size] = 0
     packed = rounding.pack(weight)
-    assert packed.shape == (8, rounding.row_bytes(12 * size))
+    assert packed.shape == (2, rounding.tile_bytes(12 * size))
     steps = weight.unflatten(1, (-1, size)).abs().amax(2, keepdim=True) / (127 if rounding is INT8 else 8)
     off = (rounding.unpack(packed, 12 * size) - weight).unflatten(1, (-1, size)).abs()
     assert (off <= steps * most_steps).all()

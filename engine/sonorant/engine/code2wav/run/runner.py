@@ -247,8 +247,10 @@ class Code2WavRunner:
         return main, urgent
 
     def _warm_up(self, chunk_sizes: Sequence[int]) -> None:
-        """Make the first call of each shape, which is slow, so that it does not delay a stream's first audio."""
-        for num_frames in sorted(set(chunk_sizes)):
+        """Make the first call of each shape, which is slow, so that it does not delay a stream's first audio. Compiled
+        functions get nothing ready for a shape."""
+        is_compiled = isinstance(self._decoder, CompiledCode2Wav)
+        for num_frames in sorted(set(chunk_sizes[:1] if is_compiled else chunk_sizes)):
             self.decode([0], np.zeros((1, num_frames, self._num_codebooks), np.int16))
         self.reset(0)
 

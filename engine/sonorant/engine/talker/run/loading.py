@@ -1,7 +1,9 @@
 """Loads the talker's weights in the format that its steps need."""
 
+from collections.abc import Mapping
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
@@ -25,23 +27,33 @@ def load_rounded_talker(checkpoint: Checkpoint, config: EngineConfig, rounding: 
     """Return the talker for the CPU with rounded matrices: from the file that an earlier start kept, or converted
     from the checkpoint and kept."""
     path = kept_path(checkpoint, config, rounding.conversion)
-    kept = read_kept(path)
-    if kept is None:
-        cpu = torch.device("cpu")
-        talker = _loaded(checkpoint, config, cpu, compute_dtype("auto", checkpoint.dtype, torch.device("cuda")))
+    if (kept := read_kept(path)) is None:
+        talker = _rounded(checkpoint, config, rounding)
+        keep(path, talker.state_dict())
+        kept = read_kept(path)  # what is mapped takes no memory where nobody reads it
+    if kept is not None:
+        talker = _mapped(checkpoint, rounding, kept)
+    store_transposed(talker.text_projection)
+    return talker
+
+
+def _rounded(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -> Talker:
+    cpu = torch.device("cpu")
+    talker = _loaded(checkpoint, config, cpu, compute_dtype("auto", checkpoint.dtype, torch.device("cuda")))
+    talker.join()
+    use_rounded(talker, rounding)
+    return talker
+
+
+def _mapped(checkpoint: Checkpoint, rounding: Rounding, kept: Mapping[str, Tensor]) -> Talker:
+    with torch.device("meta"):
+        talker = Talker(checkpoint)
         talker.join()
         use_rounded(talker, rounding)
-        keep(path, talker.state_dict())
-    else:
-        with torch.device("meta"):
-            talker = Talker(checkpoint)
-            talker.join()
-            use_rounded(talker, rounding)
-        for name in talker.state_dict():
-            parent, _, own = name.rpartition(".")
-            setattr(talker.get_submodule(parent), own, nn.Parameter(kept[name], requires_grad=False))
-        talker.eval()
-    store_transposed(talker.text_projection)
+    for name in talker.state_dict():
+        parent, _, own = name.rpartition(".")
+        setattr(talker.get_submodule(parent), own, nn.Parameter(kept[name], requires_grad=False))
+    talker.eval()
     return talker
 
 
