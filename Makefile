@@ -117,7 +117,7 @@ judge-voice: setup ## judge voices and write a page to hear them (ARGS="--model 
 	@mkdir -p voice-training
 	@for lines in everyday special held-out; do \
 	  $(BIN)/python -m sonorant.training.evaluation.sentences $$lines $(VOICES) >voice-training/$$lines.tsv && \
-	  $(BIN)/python -m sonorant.cli.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
+	  $(BIN)/python -m sonorant.training.evaluation.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
 	  $(BIN)/python -m sonorant.training.evaluation.judge voice-training/$$lines || exit 1; done
 	@$(BIN)/python -m sonorant.training.evaluation.page $(WITH) voice-training/everyday --out voice-training/listen.html
 
@@ -126,7 +126,7 @@ judge-clones: setup ## measure how similar clones are to their references (ARGS=
 	@$(BIN)/python -m sonorant.training --out voice-training --stages fetch
 	@clones=voice-training/clones; $(BIN)/python -m sonorant.training.evaluation.clones write $$clones && \
 	for way in embedding transcripts; do \
-	  $(BIN)/python -m sonorant.cli.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
+	  $(BIN)/python -m sonorant.training.evaluation.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
 	    $$(test $$way = embedding || echo --transcripts) $(or $(ARGS),--model builtin_base) && \
 	  $(BIN)/python -m sonorant.training.evaluation.clones judge $$clones $$clones/$$way || exit 1; done
 

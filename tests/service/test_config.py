@@ -11,7 +11,7 @@ import pytest
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig
 from sonorant.service.audio.formats import FRAME_DURATIONS_MS
 from sonorant.service.audio.stretch import SPEEDS
-from sonorant.service.config import GONE, SOURCES, parse_args
+from sonorant.service.config import SOURCES, parse_args
 from sonorant.service.settings import HELP, SETTINGS
 
 
@@ -43,12 +43,10 @@ def test_flags_reach_the_engine(tmp_path: Path) -> None:
         (["--talker-device", "gpu"], "cuda:N"),
         (["--dtype", "int8"], "bfloat16"),
         (["--talker-weights", "int2"], "auto, int8, int4"),
-        (["--talker-weights", "fp8"], "fp8 is gone"),
+        (["--talker-weights", "fp8"], "'fp8' is not one of auto, int8, int4"),
         (["--drain-grace-s", "nan"], "seconds"),
         (["--num-slot", "4"], "--num-slot is not a setting; did you mean --num-slots?"),
         (["serve"], "serve is not a setting"),
-        (["--encoder-idle-s=5"], "the encoder of recordings runs as long as the server; leave it out"),
-        (["--max-queued-recordings", "4"], "set --max-recording-wait-s"),
         (["--phrases", "phrases.jsonl"], "--phrase-cache-bytes"),
         (["--enforce-eager", "yes"], "neither true nor false"),
     ],
@@ -92,16 +90,6 @@ def test_every_setting_has_one_name_in_each_source() -> None:
 
 def test_the_help_says_for_what_each_setting_is() -> None:
     assert sorted(" ".join(HELP.values()).split()) == sorted(setting.name for setting in SETTINGS)
-
-
-def test_what_was_a_setting_is_refused_with_what_to_do_instead(capsys: pytest.CaptureFixture[str]) -> None:
-    names = {setting.name for setting in SETTINGS}
-    for name, hint in GONE.items():
-        assert name not in names
-        for flags, variables in (([f"--{name.replace('_', '-')}", "4"], {}), ([], {f"SONORANT_{name.upper()}": "4"})):
-            with pytest.raises(SystemExit):
-                parse_args(flags, variables)
-            assert f"is not a setting; {hint}" in capsys.readouterr().err
 
 
 def test_the_longest_frame_of_audio_fits_into_the_credit() -> None:
@@ -246,9 +234,7 @@ def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
         ("[talker]\nnum_slot = 4", "did you mean num_slots?"),
         ("[talker]\ntalker_device = 'cpu'", "talker_device is not a setting here"),
         ("[talkers]\nnum_slots = 4", "talkers is not a setting here; did you mean talker?"),
-        ("[talker]\ncpu_threads = 2", "cpu_threads is not a setting here; set --cpu-threads"),
-        ("[code2wav]\nsm_percent = 25", "Code2Wav may use the whole GPU"),
-        ("[encoder]\nidle_s = 5", "idle_s is not a setting here; the encoder of recordings runs"),
+        ("[talker]\ncpu_threads = 2", "cpu_threads is not a setting here; it belongs at the top of the file"),
         ("talker = 3", "[talker] must be a table"),
         ("[talker]\nnum_slots = 0", "num_slots: must be at least 1"),
         ("[talker]\nnum_slots = 1.5", "num_slots: '1.5' is not a whole number"),
@@ -275,7 +261,6 @@ def test_a_variable_that_is_no_setting_ends_the_process(capsys: pytest.CaptureFi
     for variable, hint in (
         ("SONORANT_NUM_SLOT", "SONORANT_NUM_SLOTS?"),
         ("SONORANT_METRICS_PORT", "is not a setting"),
-        ("SONORANT_ENCODER_IDLE_S", "runs as long as the server"),
     ):
         with pytest.raises(SystemExit):
             parse_args([], {variable: "4"})

@@ -38,14 +38,6 @@ def device_with_gpus(name: str) -> str:
     return "cuda:0" if name in ("auto", "cuda") else name
 
 
-def _as_weights(text: str) -> str:
-    if text == "fp8":
-        raise ValueError(
-            "fp8 is gone, as it made a frame 8 % shorter at most and took half of the memory again: use auto"
-        )
-    return str(as_choice("auto", "int8", "int4")(text))
-
-
 @dataclass(frozen=True, slots=True)
 class TalkerConfig:
     device: str = setting(
@@ -54,7 +46,7 @@ class TalkerConfig:
     # The embeddings, heads and projections of the codes stay as they are: a frame reads few of them.
     weights: WeightsName = setting(
         "auto",
-        _as_weights,
+        as_choice("auto", "int8", "int4"),
         "auto|int8|int4",
         "weights of the talker; auto: as the checkpoint has them, but int8 for large ones on the CPU; int8, int4: "
         "rounded to eight or four bits, on the CPU only; int4 takes less memory, and changes the speech",

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sonorant.bench.official import measure
 from sonorant.bench.reporting import report
+from tests.measure.official import measure
 
 
 def test_all_audio_arrives_at_the_end() -> None:

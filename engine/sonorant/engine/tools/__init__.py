@@ -1,1 +1,1 @@
-"""Commands that examine this machine, and measure what running the engine in two processes costs."""
+"""Commands that examine this machine, and compile kernels for others."""

@@ -24,7 +24,7 @@ RESERVE = "voices.reserve"
 RESERVE_BYTES = 128 * 1024  # a deletion writes some pages of 4 KiB
 _STEP_BYTES = 4096
 _BESIDE = ("", "-wal", "-shm")  # what SQLite keeps of a database
-_NAME = re.compile(r"[0-9a-f]{32}(?:-(?P<owner>[^/]*))?\.safetensors")  # without the owner: of earlier versions
+_NAME = re.compile(r"[0-9a-f]{32}(?:-(?P<owner>[^/]*))?\.safetensors")  # without the owner: its name is too long
 _PART = ".part"
 _MAX_OWNER_BYTES = 190  # file names have at most 255
 

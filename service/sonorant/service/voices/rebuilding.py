@@ -22,7 +22,7 @@ class Rebuilt:
 
 
 def rebuild(registry: VoiceRegistry, owner: str | None) -> Rebuilt:
-    """`owner`: of files that say none, which servers of earlier versions wrote. Raises VoiceStoreFailed."""
+    """`owner`: of files whose names say none, as it was too long for them. Raises VoiceStoreFailed."""
     done = Rebuilt()
     found: list[tuple[str, str, VoiceAbout]] = []
     for name in registry.unlisted():

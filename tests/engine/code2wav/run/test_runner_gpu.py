@@ -14,11 +14,11 @@ import torch
 from sonorant.engine import offline
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
-from sonorant.engine.code2wav.bench import PUBLISHED_DECODER
 from sonorant.engine.code2wav.run import runner as runner_module
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import CodecDtypeName, EngineConfig
 from sonorant.engine.types import Float32Array, Int16Array
+from tests.measure.codec_frames import PUBLISHED_DECODER
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 pytestmark = pytest.mark.gpu

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.code2wav.bench import PUBLISHED_DECODER
 from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
 from sonorant.engine.model.weights import TensorFile, load_module
+from tests.measure.codec_frames import PUBLISHED_DECODER
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 NUM_SLOTS = 5

@@ -2,7 +2,7 @@
 
 `python -m sonorant.training.evaluation.clones write FOLDER --teacher TEACHER` has Kokoro make recordings of speakers
 that no training has seen, lines for them, and the lines as these speakers say them; TEACHER is what the stage `fetch`
-got. `python -m sonorant.cli.recite FOLDER/lines.tsv --references FOLDER --out RECITED` speaks the lines;
+got. `recite.py FOLDER/lines.tsv --references FOLDER --out RECITED` speaks the lines, and
 `python -m sonorant.training.evaluation.clones judge FOLDER RECITED` compares.
 """
 

@@ -1,7 +1,7 @@
 """`python -m sonorant.training.evaluation.judge FOLDER ...`: how well voices speak, as a table.
 
-A folder has numbered WAV files and report.jsonl, as `python -m sonorant.cli.recite` writes them for a server, and
-`python -m sonorant.training.evaluation.teach` for a teacher. Every voice of every folder is a column.
+A folder has numbered WAV files and report.jsonl, as `recite.py` writes them for a server, and `teach.py` for a
+teacher. Every voice of every folder is a column.
 """
 
 import argparse

@@ -1,8 +1,7 @@
 """The sentences of the evaluation, which the text stage keeps out of training.
 
 `python -m sonorant.training.evaluation.sentences everyday VOICE ...` (or `special`, `held-out`) prints them in the form
-which `sonorant.cli.recite` reads: every everyday and special sentence in each voice, the others in one voice after
-another.
+which `recite.py` reads: every everyday and special sentence in each voice, the others in one voice after another.
 """
 
 import sys

@@ -1,6 +1,6 @@
 """`python -m sonorant.training.evaluation.teach LINES --out FOLDER`: a teacher says lines, to be judged.
 
-LINES and FOLDER have the forms that `python -m sonorant.cli.recite` reads and writes.
+LINES and FOLDER have the forms that `python -m sonorant.training.evaluation.recite` reads and writes.
 """
 
 import argparse

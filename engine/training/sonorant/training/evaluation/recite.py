@@ -1,4 +1,4 @@
-"""`python -m sonorant.cli.recite LINES --out FOLDER`: lets a server speak every line of a file into a WAV file.
+"""`python -m sonorant.training.evaluation.recite LINES --out FOLDER`: a server speaks each line into a WAV file.
 
 A line is `VOICE<TAB>TEXT`; with --references DIR the voice is cloned from DIR/VOICE.wav.
 Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl with the figures of each.
@@ -7,6 +7,7 @@ Writes FOLDER/00000.wav ... in the order of the lines, and report.jsonl with the
 import argparse
 import asyncio
 import json
+import re
 import sys
 import time
 import wave
@@ -15,7 +16,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sonorant.cli.say import words
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import synthesis_config
 from sonorant.client.errors import SpeechError
@@ -73,7 +73,7 @@ async def _speak(
         rate_hz = session.started.audio.sample_rate_hz
         listener = Listener(PlaybackMeter(rate_hz), on_audio=audio.extend, on_done=lambda *_: None)
         listener.text_sent()
-        async for piece in words(_once(text)):
+        for piece in re.split(r"(?<=\s)(?=\S)", text):
             await session.send_text(piece)
         await session.finish()
         done = await listener.read(session)
@@ -104,10 +104,6 @@ async def _server(args: argparse.Namespace) -> AsyncIterator[str]:
         yield target
 
 
-async def _once(text: str) -> AsyncIterator[str]:
-    yield text
-
-
 def _write_wav(path: Path, data: bytes, rate_hz: int) -> None:
     with wave.open(str(path), "wb") as file:
         file.setnchannels(1)
@@ -117,7 +113,7 @@ def _write_wav(path: Path, data: bytes, rate_hz: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m sonorant.cli.recite", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m sonorant.training.evaluation.recite", description=__doc__)
     parser.add_argument("lines", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--server", default="", help="HOST:PORT of the server; default: start one")

@@ -1,4 +1,4 @@
-"""Times one frame, by rows: `python -m sonorant.engine.talker.bench --model qwen3-tts-12hz-1.7b-customvoice`.
+"""Times one frame, by rows: `python -m tests.measure.talker_frames --model qwen3-tts-12hz-1.7b-customvoice`.
 
 A frame is one `TalkerRunner.step` with nothing but decode rows: talker, code predictor, sampling, and the copies to and
 from the device. All streams are at about the same position, after a prompt of random ids; weights are random unless
@@ -170,7 +170,7 @@ def _output(*command: str) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m sonorant.engine.talker.bench", description=__doc__.partition("\n")[0]
+        prog="python -m tests.measure.talker_frames", description=__doc__.partition("\n")[0]
     )
     add = parser.add_argument
     add("--model", default="qwen3-tts-12hz-1.7b-customvoice", metavar="DIR|PRESET")

@@ -1,4 +1,4 @@
-"""Measures the official package on the same texts, for `sonorant bench --compare`: `python -m sonorant.bench.official`.
+"""Measures the official package on the same texts, for `sonorant bench --compare`: `python -m tests.measure.official`.
 
 Needs qwen-tts beside sonorant. The package returns whole utterances, so its time to first audio is the time to all
 audio. A batch begins and ends together, as in a server without continuous batching.
@@ -90,7 +90,7 @@ def load(args: argparse.Namespace) -> Speak:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sonorant.bench.official", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.official", description=__doc__.partition("\n")[0])
     add = parser.add_argument
     add("--model", required=True, metavar="DIR", help="a CustomVoice checkpoint")
     add("--device", default="cpu", metavar="NAME", help="cuda:0, cpu; default: %(default)s")

@@ -1,4 +1,4 @@
-"""Times one call of the codec decoder, by rows and frames: `python -m sonorant.engine.code2wav.bench`.
+"""Times one call of the codec decoder, by rows and frames: `python -m tests.measure.codec_frames`.
 
 Uses random weights from a fixed seed in the published shape, which needs no download, or those of the checkpoint given
 with --model. A call includes the copies to and from the device.
@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     def numbers(text: str) -> Sequence[int]:
         return [int(number) for number in text.split(",")]
 
-    parser = argparse.ArgumentParser(prog="python -m sonorant.engine.code2wav.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.codec_frames", description=__doc__)
     parser.add_argument("--model", type=Path, help="checkpoint folder (default: random weights, published shape)")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dtype", choices=CODEC_FORMATS, default="float32")
