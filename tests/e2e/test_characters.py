@@ -3,7 +3,7 @@
 import pytest
 
 from sonorant.tts.v1 import explain_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
-from tests.service.harness import Stub, end, say, speak
+from tests.service.harness import Stub, config, end, say, speak
 
 # As it is written, and plain. The voice knows ASCII alone.
 WRITTEN = {
@@ -31,12 +31,24 @@ async def test_it_sounds_as_the_plain_text(stub: Stub, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code"), [("\u0627 \u0640\u0640", ["NO_SPEAKABLE_TEXT"]), ("So \u0627.", []), ("🅷🅸", [])]
+    ("text", "code"),
+    [
+        ("\u0627 \u0640\u0640", ["NO_SPEAKABLE_TEXT"]),
+        ("\u0627.", ["NO_SPEAKABLE_TEXT"]),
+        ("ь! א, 㧝?", ["NO_SPEAKABLE_TEXT"]),
+        ("So \u0627.", ["WORDS_LEFT_OUT"]),
+        ("🅷🅸", []),
+    ],
 )
-async def test_nothing_but_letters_that_the_voice_lacks_is_told(stub: Stub, text: str, code: list[str]) -> None:
+async def test_letters_that_the_voice_lacks_are_told(stub: Stub, text: str, code: list[str]) -> None:
     clip = await stub.Synthesize(text_to_speech_service_pb2.SynthesizeRequest(text=text))
     assert [warning.code for warning in clip.warnings] == code
-    assert bool(clip.audio) != bool(code)
+    assert bool(clip.audio) == (code != ["NO_SPEAKABLE_TEXT"])
+    explained = await stub.Explain(explain_pb2.ExplainRequest(text=text))
+    assert [warning.code for warning in explained.warnings] == (["WORDS_LEFT_OUT"] if code else [])
+    spoken = await speak(stub, [config(), *map(say, text), end()])
+    assert [warned for _, warned in spoken.warnings] == code
+    assert [warning.code for warning in spoken.done["u1"].warnings] == code
 
 
 async def test_words_have_their_places_in_the_written_text(stub: Stub) -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given
 
-from sonorant.engine.prompt.characters import GAP, AsciiStream, said
+from sonorant.engine.prompt.characters import GAP, AsciiStream, gives_letters, lost_words, said
 from sonorant.engine.prompt.explain import changes_of
 from sonorant.engine.prompt.nfc import normalize
 from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
@@ -59,6 +59,36 @@ def test_every_character_is_folded_to_printable_ascii() -> None:
             assert given == chr(code)
         elif unicodedata.category(chr(code))[0] in "LMN":
             assert not set(given) & set("`|^~\\_<>{}[]"), hex(code)
+
+
+@pytest.mark.parametrize(
+    ("text", "lost"),
+    [
+        ("ا.", ["ا"]),
+        ("So ا, ء and با", ["ا", "ء"]),
+        ("א! ע אב", ["א", "ע"]),
+        ("ь ъ объём", ["ь", "ъ"]),
+        ("x𒀀𒀁 ok", ["𒀀𒀁"]),
+        ("㧝你㪲", ["㧝", "㪲"]),
+        ("អ អា ខ្មែរ", ["អ"]),
+        ("ჸ საქ ᄋ 한", ["ჸ", "ᄋ"]),
+        ("Hi 😀 ー ـ ʼ → é Ⅷ ½ 你好 안녕 ё", []),
+    ],
+)
+def test_words_of_which_nothing_is_given_are_named(text: str, lost: list[str]) -> None:
+    assert lost_words(text) == lost
+
+
+@given(texts)
+@example("\u0627.")
+@example("\u3a5d")
+def test_no_text_with_letters_is_lost_without_a_word(ascii_tokenizer: Tokenizer, text: str) -> None:
+    for word in text.split():
+        has_letters = any(unicodedata.category(char) != "Lm" for char in normalize(word) if char.isalnum())
+        is_given = any(map(str.isalnum, ascii_tokenizer.given(word)))
+        assert gives_letters(normalize(word)) == is_given
+        assert is_given or bool(lost_words(word)) == has_letters, word
+        assert "".join(lost_words(word)) in text.replace(" ", "") or normalize(word) != word or is_given
 
 
 @given(cut_texts())

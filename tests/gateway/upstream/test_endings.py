@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -33,6 +34,15 @@ class EndingEngine(FakeEngine):
         return stream
 
 
+class AsciiEngine(FakeEngine):
+    """Its checkpoint knows ASCII alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.info = replace(self.info, characters="ascii")
+        self.infos = (self.info,)
+
+
 async def last_event(door: Door, path: str, body: dict[str, Any]) -> dict[str, Any]:
     async with door.http.post(path, json=body) as response:
         assert response.status == 200
@@ -40,49 +50,77 @@ async def last_event(door: Door, path: str, body: dict[str, Any]) -> dict[str, A
     return dict(json.loads(lines[-1].removeprefix("data: ")))
 
 
+async def last_messages(door: Door, said: str) -> list[dict[str, Any]]:
+    """Return the last message of each door; of an answer with word times, its headers."""
+    speech = {"input": said, "voice": "ada", "seed": 1, "response_format": "pcm"}
+    messages = [await last_event(door, "/v1/audio/speech", {**speech, "stream_format": "sse"})]
+    assert messages[-1]["type"] == "speech.audio.done"
+
+    async with door.http.post("/v1/audio/speech", json={**speech, "word_timestamps": True}) as response:
+        assert response.status == 200
+        messages.append(dict(response.headers))
+
+    messages.append(await last_event(door, "/tts/sse", text("a", said, more=False)))
+    assert messages[-1]["type"] == "done"
+
+    async with door.http.ws_connect("/tts/websocket") as socket:
+        await socket.send_json(text("a", said, more=False))
+        while (message := await socket.receive_json(timeout=10))["type"] != "done":
+            pass
+        messages.append(message)
+
+    async with door.http.ws_connect("/v1/audio/speech/stream") as socket:
+        await socket.send_json({"type": "session.config", **speech, "stream_audio": True})
+        await socket.send_json({"type": "input.text", "text": said})
+        await socket.send_json({"type": "input.done"})
+        done: dict[str, Any] = {}
+        while done.get("type") != "audio.done":
+            message = await socket.receive(timeout=10)
+            done = message.json() if message.type is aiohttp.WSMsgType.TEXT else {}
+        messages.append(done)
+
+    async with AsyncTcpClient("127.0.0.1", door.wyoming_port) as client:
+        await client.write_event(Synthesize(said).event())
+        while (event := await client.read_event()) is not None and not AudioStop.is_type(event.type):
+            pass
+        assert event is not None
+        messages.append(event.data)
+    return messages
+
+
 @pytest.mark.parametrize(("reason", "told"), REASONS, ids=lambda value: getattr(value, "name", value))
 async def test_every_door_tells_it(reason: FinishReason, told: str | None) -> None:
-    speech = {"input": SAID, "voice": "ada", "seed": 1, "response_format": "pcm"}
     async with gateway(EndingEngine(reason), wyoming_listen="127.0.0.1:0") as door:
-        event = await last_event(door, "/v1/audio/speech", {**speech, "stream_format": "sse"})
-        assert (event["type"], event.get("finish_reason")) == ("speech.audio.done", told)
-
-        body = {**speech, "word_timestamps": True}
-        async with door.http.post("/v1/audio/speech", json=body) as response:
-            assert (response.status, response.headers.get("X-Finish-Reason")) == (200, told)
-
-        event = await last_event(door, "/tts/sse", text("a", SAID, more=False))
-        assert (event["type"], event.get("finish_reason")) == ("done", told)
-
-        async with door.http.ws_connect("/tts/websocket") as socket:
-            await socket.send_json(text("a", SAID, more=False))
-            while (message := await socket.receive_json(timeout=10))["type"] != "done":
-                pass
-            assert message.get("finish_reason") == told
-
-        async with door.http.ws_connect("/v1/audio/speech/stream") as socket:
-            await socket.send_json({"type": "session.config", **speech, "stream_audio": True})
-            await socket.send_json({"type": "input.text", "text": SAID})
-            await socket.send_json({"type": "input.done"})
-            done: dict[str, Any] = {}
-            while done.get("type") != "audio.done":
-                message = await socket.receive(timeout=10)
-                done = message.json() if message.type is aiohttp.WSMsgType.TEXT else {}
-            assert done.get("finish_reason") == told
-
-        async with AsyncTcpClient("127.0.0.1", door.wyoming_port) as client:
-            await client.write_event(Synthesize(SAID).event())
-            while (event := await client.read_event()) is not None and not AudioStop.is_type(event.type):
-                pass
-            assert event is not None and event.data.get("finish_reason") == told
+        for message in await last_messages(door, SAID):
+            assert message.get("finish_reason", message.get("X-Finish-Reason")) == told
 
 
-@pytest.mark.parametrize(("reason", "told"), REASONS, ids=lambda value: getattr(value, "name", value))
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [("So \u0627.", "WORDS_LEFT_OUT"), ("\u05d0!", "NO_SPEAKABLE_TEXT"), ("?!", "NO_SPEAKABLE_TEXT"), (SAID, None)],
+)
+async def test_every_door_tells_words_that_nobody_hears(said: str, code: str | None) -> None:
+    async with gateway(AsciiEngine(), wyoming_listen="127.0.0.1:0") as door:
+        for message in await last_messages(door, said):
+            told = [each["code"] for each in message.get("warnings", ())] or [message.get("X-Warnings")]
+            assert told == [code]
+
+
+@pytest.mark.parametrize(
+    ("engine", "said", "trailer"),
+    [
+        (EndingEngine(FinishReason.MAX_FRAMES), SAID, "X-Finish-Reason: length\r\n"),
+        (EndingEngine(FinishReason.RUNAWAY), SAID, "X-Finish-Reason: runaway\r\nX-Warnings: RUNAWAY\r\n"),
+        (AsciiEngine(), "So \u0627.", "X-Warnings: WORDS_LEFT_OUT\r\n"),
+        (AsciiEngine(), SAID, ""),
+    ],
+    ids=["length", "runaway", "words", "all"],
+)
 @pytest.mark.parametrize("path", ["/v1/audio/speech", "/tts/bytes"])
-async def test_a_plain_answer_tells_it_in_a_trailer(reason: FinishReason, told: str | None, path: str) -> None:
-    async with gateway(EndingEngine(reason)) as door:
-        body = {"input": SAID, "voice": "ada", "response_format": "pcm"}
-        fields = json.dumps(body if path.startswith("/v1") else text("a", SAID, more=False))
+async def test_a_plain_answer_tells_it_in_a_trailer(engine: FakeEngine, said: str, trailer: str, path: str) -> None:
+    async with gateway(engine) as door:
+        body = {"input": said, "voice": "ada", "response_format": "pcm"}
+        fields = json.dumps(body if path.startswith("/v1") else text("a", said, more=False))
         host, port = door.url.removeprefix("http://").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -93,11 +131,11 @@ async def test_a_plain_answer_tells_it_in_a_trailer(reason: FinishReason, told: 
         async with door.http.post(path, data=fields, headers={"Content-Type": "application/json"}) as response:
             whole = await response.read()
     head, _, chunks = answer.partition(b"\r\n\r\n")
-    assert b"Trailer: X-Finish-Reason" in head
+    assert b"Trailer: X-Finish-Reason, X-Warnings" in head
     audio = b""
     while size := int((line := chunks.split(b"\r\n", 1))[0], 16):
         audio, chunks = audio + line[1][:size], line[1][size + 2 :]
-    assert line[1] == (f"X-Finish-Reason: {told}\r\n\r\n".encode() if told else b"\r\n")
+    assert line[1] == f"{trailer}\r\n".encode()
     assert len(audio) == len(whole) > 0, "stock clients hear all of it"
 
 

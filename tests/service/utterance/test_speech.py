@@ -38,7 +38,7 @@ class Driven:
         self.speech.begin(self.segment)
 
     def write(self) -> None:
-        self.segment.push("Some words.")
+        self.segment.push("Some words.", speakable=True)
         self.segment.close(EndSegment(last=True))
 
     def do(self, act: str, count: int) -> None:

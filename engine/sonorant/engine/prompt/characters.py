@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Mapping
 from functools import lru_cache
 
+import regex
 from anyascii import anyascii
 
 GAP = "\0"  # stands between words, in place of something that is not spoken: a blank if there are words at both sides
@@ -43,6 +44,25 @@ _PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
 _STOPS = frozenset(".,;:!?")
 _ENDS = _STOPS | frozenset(")%")  # stand at the end of a word, as letters and digits do
 _SIGNS = _STOPS | frozenset("'\"()-/%&@#*+=")
+
+
+# Letters and digits beyond ASCII, with their vowel signs and accents. A Chinese character is a word of its own.
+_WORD = regex.compile(r"\p{Han}|(?:[[\p{L}\p{N}]--[\p{Han}\p{ASCII}]]\p{M}*)+", regex.VERSION1)
+
+
+def lost_words(text: str) -> list[str]:
+    """Return the words of a text of which no letter or digit is given. Signs that stand beside letters are no words."""
+    words = () if text.isascii() else _WORD.findall(unicodedata.normalize("NFC", text))
+    return [word for word in words if _is_more_than_signs(word) and not gives_letters(word)]
+
+
+def gives_letters(text: str) -> bool:
+    """Whether a letter or a digit is given for some character of a text in NFC."""
+    return any(each.isalnum() for char in text for each in said(char))
+
+
+def _is_more_than_signs(word: str) -> bool:
+    return any(unicodedata.category(char) not in ("Lm", "Mn", "Mc", "Me") for char in word)
 
 
 def said(char: str) -> str:

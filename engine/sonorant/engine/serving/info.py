@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from sonorant.engine.checkpoint.config import Checkpoint, TaskName
+from sonorant.engine.checkpoint.config import Characters, Checkpoint, TaskName
 from sonorant.engine.checkpoint.fingerprint import codec_fingerprint, fingerprint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.prompt.characters import gives_letters, lost_words
 from sonorant.engine.types import SamplingParams
 
 
@@ -34,6 +35,15 @@ class EngineInfo:
     max_segment_chars: int = 1000  # how much text it speaks well in one go
     silent_first_frames: int = 0  # in how many frames at its beginning it may be silent
     times_text: bool = False  # it can tell which text is spoken when; False until its workers are up
+    characters: Characters = "unicode"  # those it was trained on
+
+    def lost_words(self, text: str) -> list[str]:
+        """Return the words of a text of which the model is given nothing."""
+        return lost_words(text) if self.characters == "ascii" else []
+
+    def gives_letters(self, text: str) -> bool:
+        """Whether the model is given a letter or a digit for some character of a text."""
+        return self.characters == "unicode" or text.isascii() or gives_letters(text)
 
 
 def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
@@ -55,6 +65,7 @@ def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         default_sampling=checkpoint.default_sampling,
         max_segment_chars=checkpoint.max_segment_chars,
         silent_first_frames=checkpoint.silent_first_frames,
+        characters=checkpoint.characters,
         takes_instruct=checkpoint.takes_instruct,
         max_context=config.talker.max_context,
         max_streams=config.max_streams,

@@ -225,16 +225,18 @@ class SynthesisStats(_message.Message):
     def __init__(self, input_chars: _Optional[int] = ..., audio_ms: _Optional[int] = ..., sent_ms: _Optional[int] = ..., played_ms: _Optional[int] = ..., spoken_chars: _Optional[int] = ..., queue_ms: _Optional[int] = ..., first_audio_ms: _Optional[int] = ..., generation_ms: _Optional[int] = ..., codec_frames: _Optional[int] = ..., real_time_factor: _Optional[float] = ..., first_audio_budget: _Optional[_Union[_latency_pb2.LatencyBudget, _Mapping]] = ..., heals: _Optional[int] = ..., dropped_frames: _Optional[int] = ..., kept_frames: _Optional[int] = ..., missed_ends: _Optional[int] = ...) -> None: ...
 
 class UtteranceDone(_message.Message):
-    __slots__ = ("reason", "error", "stats", "usage")
+    __slots__ = ("reason", "error", "stats", "usage", "warnings")
     REASON_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STATS_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     reason: FinishReason
     error: _status_pb2.Status
     stats: SynthesisStats
     usage: Usage
-    def __init__(self, reason: _Optional[_Union[FinishReason, str]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., stats: _Optional[_Union[SynthesisStats, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedCompositeFieldContainer[Warning]
+    def __init__(self, reason: _Optional[_Union[FinishReason, str]] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., stats: _Optional[_Union[SynthesisStats, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., warnings: _Optional[_Iterable[_Union[Warning, _Mapping]]] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("input_chars", "audio_ms", "clones")

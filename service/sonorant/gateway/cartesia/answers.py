@@ -27,8 +27,8 @@ def timestamps(context_id: str, marks: Marks) -> dict[str, Any]:
     return part("timestamps", context_id, word_timestamps=words)
 
 
-def done_message(context_id: str, ending: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """`ending`: see `early_end`."""
+def done_message(context_id: str, ending: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """`ending`: see `told_at_end`."""
     return {"type": "done", "context_id": context_id, "status_code": 200, "done": True, **(ending or {})}
 
 

@@ -10,7 +10,7 @@ from sonorant.gateway.encoders import raw_encoder
 from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.upstream.calls import Call
-from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.upstream.endings import told_at_end
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.web.feed import Feed
 from sonorant.gateway.web.json_text import with_audio
@@ -31,7 +31,7 @@ class Context:
         self._num_flushes = 0
         self._ended = self._cancelled = False
         self.failed = False
-        self.ending: dict[str, str] = {}
+        self.ending: dict[str, Any] = {}
 
     def put(self, message: Message) -> None:
         """Take a message. Raises Refusal if too much text waits already, or if the text has ended."""
@@ -79,7 +79,7 @@ class Context:
                         case "done" if response.done.HasField("error"):
                             raise from_status(response.done.error)
                         case "done":
-                            self.ending = early_end(response.done, call)
+                            self.ending = told_at_end(response.done, call)
                             self._feed.end()  # only now, because a cancel could not be sent after it
         except Refusal as refusal:
             await self._fail(refusal, send)

@@ -11,7 +11,7 @@ from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.clip import spoken
 from sonorant.gateway.encoders import raw_encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.upstream.endings import told_at_end
 from sonorant.gateway.web.bodies import read_model
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.web.http import EVENT_STREAM, Answer
@@ -29,7 +29,7 @@ async def tts_sse(request: web.Request) -> web.StreamResponse:
     encode = raw_encoder(body.output_format.encoding, body.output_format.sample_rate)
     context_id = body.context_id or f"ctx-{secrets.token_hex(8)}"
     head = chunk_head(context_id)
-    ending = dict[str, str]()
+    ending = dict[str, Any]()
     async with Answer(request, EVENT_STREAM) as answer:
         try:
             async with aclosing(spoken(request, upstream)) as messages:
@@ -37,7 +37,7 @@ async def tts_sse(request: web.Request) -> web.StreamResponse:
                     if message.HasField("audio") and (data := await encode.encode(message.audio.data)):
                         await answer.write(_event("chunk", with_audio(head, data)))
                     elif message.HasField("done"):
-                        ending = early_end(message.done, request[CALL])
+                        ending = told_at_end(message.done, request[CALL])
                     elif message.HasField("marks"):
                         await answer.write(_told(timestamps(context_id, message.marks)))
             if rest := await encode.finish():

@@ -11,7 +11,7 @@ from sonorant.gateway.clip import answer_with_bytes, spoken
 from sonorant.gateway.encoders import FORMATS, Encoder, encoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.request import SpeechRequest
-from sonorant.gateway.upstream.endings import HEADER, early_end
+from sonorant.gateway.upstream.endings import as_headers, told_at_end
 from sonorant.gateway.web.bodies import read_model
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG
 from sonorant.gateway.web.http import EVENT_STREAM, Answer
@@ -50,7 +50,7 @@ def check_format(body: SpeechRequest, name: str) -> None:
 
 
 async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder) -> web.StreamResponse:
-    stats, ending = SynthesisStats(input_chars=len(upstream.text)), dict[str, str]()
+    stats, ending = SynthesisStats(input_chars=len(upstream.text)), dict[str, Any]()
     async with Answer(request, EVENT_STREAM) as answer:
         try:
             async with aclosing(spoken(request, upstream)) as messages:
@@ -58,7 +58,7 @@ async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encod
                     if message.HasField("audio") and (data := await encode.encode(message.audio.data)):
                         await answer.write(_delta(data))
                     elif message.HasField("done"):
-                        stats, ending = message.done.stats, early_end(message.done, request[CALL])
+                        stats, ending = message.done.stats, told_at_end(message.done, request[CALL])
             if rest := await encode.finish():
                 await answer.write(_delta(rest))
         except Refusal as refusal:
@@ -73,7 +73,7 @@ async def _whole(
     request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder, content_type: str
 ) -> web.Response:
     """Answer with the whole audio, and with the times of its words in a header."""
-    data, words, ending = bytearray(), [], dict[str, str]()
+    data, words, ending = bytearray(), [], dict[str, Any]()
     async with aclosing(spoken(request, upstream)) as messages:
         async for message in messages:
             if message.HasField("audio"):
@@ -81,16 +81,14 @@ async def _whole(
             elif message.HasField("marks"):
                 words += word_times(message.marks.marks)
             elif message.HasField("done"):
-                ending = early_end(message.done, request[CALL])
+                ending = told_at_end(message.done, request[CALL])
     data += await encode.finish()
     times = json.dumps(words)
     fits = len(times) <= MAX_TIMESTAMPS_BYTES
     name, value = (
         ("X-Word-Timestamps", times) if fits else ("X-Word-Timestamps-Omitted", f"limit={MAX_TIMESTAMPS_BYTES}")
     )
-    headers = {"Content-Type": content_type, name: value}
-    if ending:
-        headers[HEADER] = ending["finish_reason"]
+    headers = {"Content-Type": content_type, name: value, **as_headers(ending)}
     return web.Response(body=bytes(data), headers=headers)
 
 

@@ -16,7 +16,7 @@ from sonorant.gateway.openai.speech import word_times
 from sonorant.gateway.openai.split import Splitter
 from sonorant.gateway.openai.stream_request import StreamConfig
 from sonorant.gateway.upstream.calls import Call
-from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.upstream.endings import told_at_end
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.web.feed import Feed
 from sonorant.gateway.web.json_text import head_of, with_audio
@@ -244,7 +244,7 @@ class Sentence:
         if self.marks and not (cancelled or failed):
             await self._send_chunk(b"", 0, self.marks)
         message = {"type": "audio.done", **self._ids, "total_bytes": self._num_bytes, "error": failed}
-        message |= early_end(done, self._call)
+        message |= told_at_end(done, self._call)
         if cancelled:
             message |= {"cancelled": True, "spoken_chars": done.stats.spoken_chars}
         await self._send(message)

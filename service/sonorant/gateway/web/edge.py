@@ -8,6 +8,7 @@ from aiohttp import web
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.calls import call_of
+from sonorant.gateway.upstream.endings import HEADERS
 from sonorant.gateway.web.accepted import ignore_rest
 from sonorant.gateway.web.bodies import admit
 from sonorant.gateway.web.context import CALL, CONFIG, CONNECTIONS, DOOR, HOSTS, METRICS, MISSPELT, REFUSAL
@@ -17,7 +18,7 @@ from sonorant.gateway.web.request_log import log_end
 log = logging.getLogger(__name__)
 
 _ALLOWED_HEADERS = "Authorization, Content-Type, X-API-Key, X-Request-Id, traceparent"
-_SHOWN_HEADERS = f"X-Request-Id, {MISSPELT_HEADER}, X-Word-Timestamps, Retry-After"
+_SHOWN_HEADERS = f"X-Request-Id, {MISSPELT_HEADER}, X-Word-Timestamps, {HEADERS}, Retry-After"
 _DOORS = {"/v1/audio/speech/stream": "stream", "/v1": "openai", "/tts": "cartesia"}
 
 _LOOKS = ("/health", "/ready", "/metrics")  # which come all the time

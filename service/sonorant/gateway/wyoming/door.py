@@ -12,7 +12,7 @@ from sonorant.gateway.errors import Refusal, from_status
 from sonorant.gateway.metrics import Metrics
 from sonorant.gateway.upstream.calls import Call, new_request_id
 from sonorant.gateway.upstream.catalog import Catalogs
-from sonorant.gateway.upstream.endings import early_end
+from sonorant.gateway.upstream.endings import told_at_end
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.upstream.turn import Turn
 from sonorant.gateway.upstream.voices import resolve_voice
@@ -204,14 +204,14 @@ class _Connection:
     async def _say(self, config: SpeakConfig, feed: Feed) -> None:
         speaking = await self._door.servers.speak(config, self._call, feed.take_first())
         feed.start(speaking)
-        position_ms, begun, ending = 0, False, dict[str, str]()
+        position_ms, begun, ending = 0, False, dict[str, Any]()
         try:
             with self._door.metrics.speaking(DOOR) as spoken:
                 while (response := await speaking.read()) is not None:
                     if response.HasField("done") and response.done.HasField("error"):
                         raise from_status(response.done.error)
                     if response.HasField("done"):
-                        ending = early_end(response.done, self._call)
+                        ending = told_at_end(response.done, self._call)
                     if response.HasField("audio") and response.audio.data:
                         spoken.audio(len(response.audio.data))
                         if not begun:

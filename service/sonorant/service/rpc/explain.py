@@ -15,7 +15,7 @@ from sonorant.service.status import to_status
 from sonorant.service.text.checks import check_whole
 from sonorant.service.text.reading import Reading
 from sonorant.service.text.segmenter import segments_of
-from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
+from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis, left_out
 from sonorant.service.voices.choice import VoiceChooser
 from sonorant.tts.v1 import audio_pb2, explain_pb2, synthesis_pb2
 
@@ -115,6 +115,7 @@ def _tell_prompt(
 ) -> None:
     start, texts, most_frames, most_positions, seconds = 0, list[str](), 0, 0, 0.0
     segments, reading = segments_of(text, spec.policy, spec.lexicon, spec.info.max_segment_chars, spec.written_as)
+    lost = [word for _, spoken, _ in segments for word in spec.info.lost_words(spoken)]
     for written, spoken, manner in segments:
         explanation = engine.explain(spec.params, spoken, written)
         if not texts:
@@ -127,6 +128,8 @@ def _tell_prompt(
         most_positions = max(most_positions, len(explanation.rows) + explanation.estimated_frames)
         start += len(written)
     response.text = " ".join(filter(None, texts))
+    if lost:
+        response.warnings.append(left_out(lost).to_proto())
     response.estimated_audio_ms = round(seconds * 1000)
     for name, value, limit in (
         ("positions", most_positions, explanation.max_context),

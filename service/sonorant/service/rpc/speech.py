@@ -77,12 +77,11 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
                         raise AudioTooLong(MAX_UNARY_AUDIO_BYTES)
                 case synthesis_pb2.Marks(marks=marks):
                     response.marks.extend(marks)
-                case synthesis_pb2.Warning():
-                    response.warnings.append(message)
 
         done = utterance.done(await utterance.speak(add))
         response.reason = done.reason
         response.stats.CopyFrom(done.stats)
+        response.warnings.extend(done.warnings)
         # In a thread: FLAC would hold up the event loop long enough for gaps in others' audio.
         response.audio = await asyncio.to_thread(utterance.spec.audio.file, bytes(audio))
         return response

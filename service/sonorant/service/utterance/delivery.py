@@ -17,6 +17,7 @@ from sonorant.service.audio.writer import AudioSpec, Piece
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.utterance.receipts import Place
+from sonorant.service.utterance.requests import Warned
 from sonorant.service.utterance.segments import Segment
 from sonorant.service.utterance.speech import Speech, State
 from sonorant.service.utterance.word_times import Word
@@ -31,6 +32,7 @@ Message: TypeAlias = (
     | synthesis_pb2.Warning
 )
 # How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
+MAX_LOST_WORDS = 64  # of the warning that names them
 PHRASE_WAIT_S = 0.005
 SILENT_FRAMES = 8  # written at once; encoded as Opus they take some 7 ms
 
@@ -59,7 +61,8 @@ class Delivery:
         self._words_again: list[Word] = []  # words of audio that another session sent, to be sent with the next audio
         self._packing = CodesHeader.of(spec.info) if spec.packs_codes else None
         self._started = False
-        self._babbled = False  # whether the caller was warned
+        self.warnings: list[synthesis_pb2.Warning] = []  # that were sent
+        self.lost_words: list[str] = []  # of segments that are over, words of which the model is given nothing
         self._flush_id = 0
         # Of the current segment:
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
@@ -79,6 +82,7 @@ class Delivery:
                     break
                 # Marks of words that were known to be complete only after all their audio had gone out.
                 await self._send_marks(0, send)
+                self.lost_words += self._spec.info.lost_words(segment.text)[: MAX_LOST_WORDS - len(self.lost_words)]
                 assert segment.end is not None, "it is complete"
                 if segment.end.last:
                     break
@@ -87,7 +91,7 @@ class Delivery:
                     await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._statistics.sent_ms))
                 self._segments.finish_current(speech.frames.codes(speech.frames.num_frames))
             if reason is FinishReason.RUNAWAY and speech.end is not None:
-                await send(synthesis_pb2.Warning(code="RUNAWAY", message=speech.end.detail))
+                await self.warn(send, Warned("RUNAWAY", speech.end.detail))
             return reason
         finally:
             speech.close()
@@ -300,18 +304,21 @@ class Delivery:
                 code_bits=0 if self._packing is None else self._packing.bits,
             )
         )
-        for warned in spec.warnings:
-            await send(warned.to_proto())
+        await self.warn(send, *spec.warnings)
+
+    async def warn(self, send: Send, *warned: Warned) -> None:
+        for each in warned:
+            self.warnings.append(each.to_proto())
+            await send(self.warnings[-1])
 
     async def _warn_of_babble(self, send: Send) -> None:
-        if not self._babbled:
-            self._babbled = True
+        if all(warning.code != "BABBLE" for warning in self.warnings):
             where = round(self._statistics.received_ms / 1000)
             message = (
                 f"after {where} s the model stands still in its text and speaks on, longer than it takes; this is "
                 "probably not the text: cancel, and speak the rest again with another seed"
             )
-            await send(synthesis_pb2.Warning(code="BABBLE", message=message))
+            await self.warn(send, Warned("BABBLE", message))
 
     def _add_codes(self, *, complete: bool = False) -> None:
         """Add the codes of all due frames to the next audio. Many frames at once cost little each.

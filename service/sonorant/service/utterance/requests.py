@@ -6,7 +6,7 @@ No field is ignored: those that are not served are refused with their path.
 import dataclasses
 import math
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.dictionary_pb2 import DictionaryReference
 
 MAX_LANGUAGE_CHARS = 64
+MAX_LEFT_OUT_CHARS = 200  # of the warning that names words
 _TOP_K_OFF_FROM = 1 << 20  # more than any codebook has entries
 
 _FORMATS = {
@@ -64,6 +65,12 @@ class Warned:
 
     def to_proto(self) -> synthesis_pb2.Warning:
         return synthesis_pb2.Warning(code=self.code, message=self.message)
+
+
+def left_out(words: Sequence[str]) -> Warned:
+    """Return the warning about words of which the model is given nothing."""
+    what = ", ".join(words)[:MAX_LEFT_OUT_CHARS]
+    return Warned("WORDS_LEFT_OUT", f"not spoken, as the checkpoint knows no letter of them: {what}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,14 @@ class Segment:
     repeatable: SynthesisParams | None = None  # for the phrase cache: with the text, they decide all frames
 
     @property
+    def text(self) -> str:
+        """What is to be spoken."""
+        return "".join(text for text in self.spoken if text is not None)
+
+    @property
     def num_longer(self) -> int:
         """How many characters longer the spoken text is than the written one."""
-        return sum(len(text) for text in self.spoken if text is not None) - self.num_chars
+        return len(self.text) - self.num_chars
 
     async def until_ready(self) -> None:
         """Wait until there is something to say, or there never will be. A revision may undo this."""
@@ -63,7 +68,7 @@ class Segment:
             self.ready.clear()
             await self.ready.wait()
 
-    def push(self, text: str) -> None:
+    def push(self, text: str, *, speakable: bool) -> None:
         """Add text as it is to be spoken. Raises InvalidSynthesis."""
         if self.spoken and (before := self.spoken[-1]) is not None:
             self.spoken[-1] = before + text  # a stream that is opened later takes it all in one piece, at less cost
@@ -71,7 +76,7 @@ class Segment:
             self.spoken.append(text)
         if self.stream is not None:
             self.stream.push_text(text)
-        if not self.speakable and is_speakable(text):
+        if speakable and not self.speakable:
             self.speakable = True
             self.ready.set()
 
@@ -175,7 +180,7 @@ class Segments:
                 segment.manner = manner
                 self.fastest = max(self.fastest, self.audio_of(segment).speed)
                 if spoken:
-                    segment.push(spoken)
+                    segment.push(spoken, speakable=is_speakable(spoken) and self._spec.info.gives_letters(spoken))
             case EndSegment(last=last, carries_on=carries_on):
                 segment.close(event)
                 if not last:

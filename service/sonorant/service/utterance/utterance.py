@@ -19,7 +19,7 @@ from sonorant.service.text.segmenter import EndSegment, Event, Segmenter, Text
 from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.delivery import Delivery, Send
 from sonorant.service.utterance.receipts import FreeText
-from sonorant.service.utterance.requests import UtteranceSpec
+from sonorant.service.utterance.requests import UtteranceSpec, Warned, left_out
 from sonorant.service.utterance.resumption import CHARS_PER_S, Resumption
 from sonorant.service.utterance.segments import Segment, Segments
 from sonorant.service.utterance.speech import Speech
@@ -226,10 +226,12 @@ class Utterance:
                 num_chars = self.segmenter.num_chars
                 known = " that the checkpoint knows" if self.statistics.has_speakable_text else ""
                 what = f"no letter or digit{known} in {num_chars} characters" if num_chars else "no text"
-                await send(synthesis_pb2.Warning(code="NO_SPEAKABLE_TEXT", message=f"nothing was spoken: {what}"))
+                await self._delivery.warn(send, Warned("NO_SPEAKABLE_TEXT", f"nothing was spoken: {what}"))
+            elif lost := self._delivery.lost_words:
+                await self._delivery.warn(send, left_out(lost))
             if ignored := self.segmenter.reading.ignored:
                 what = ", ".join(ignored)[:MAX_IGNORED_CHARS]
-                await send(synthesis_pb2.Warning(code="MARKUP_IGNORED", message=f"without effect: {what}"))
+                await self._delivery.warn(send, Warned("MARKUP_IGNORED", f"without effect: {what}"))
             return reason
         finally:
             before_leaving()
@@ -241,6 +243,7 @@ class Utterance:
             reason=_REASONS[reason] if error is None else synthesis_pb2.FINISH_REASON_FAILED,
             stats=self.statistics.to_proto(reason, self.segmenter.num_chars),
             error=error,
+            warnings=self._delivery.warnings,
         )
 
     def abort(self, _call: object = None) -> None:
