@@ -27,6 +27,8 @@ _SAID: Mapping[str, str] = {
     "\N{NUMERO SIGN}": "number",
     "\N{TRADE MARK SIGN}": "",
     "\N{SERVICE MARK}": "",
+    "\N{MUSIC FLAT SIGN}": "flat",
+    "\N{MUSIC SHARP SIGN}": "sharp",
     "\N{INFINITY}": "infinity",
     "\N{SQUARE ROOT}": "root",
     "\N{ALMOST EQUAL TO}": "about",
@@ -134,6 +136,11 @@ def _sign(char: str, category: str, name: str) -> str:
     return given + GAP if set(given) <= _STOPS else given
 
 
+def _is_raised(char: str) -> bool:
+    """Whether it is a digit or a sign of an exponent."""
+    return unicodedata.category(char) in ("No", "Sm") and unicodedata.decomposition(char).startswith("<super>")
+
+
 class AsIs:
     """Stands in for `AsciiStream` where a checkpoint knows all characters."""
 
@@ -150,6 +157,7 @@ class AsciiStream:
         self._last = ""  # the character that came out last
         self._gap = False
         self._after_number = False  # but for blanks
+        self._is_raised = False  # whether the last character was
 
     def push(self, text: str) -> str:
         """Take more text and return what it is folded to, with one blank in place of several."""
@@ -160,7 +168,12 @@ class AsciiStream:
         given = ""
         unit = _UNITS.get(char) if self._after_number else None
         self._after_number = char.isdecimal() or (self._after_number and char.isspace())
-        for each in said(char) if unit is None else _apart(unit):
+        given_alone = said(char) if unit is None else _apart(unit)
+        was_raised, self._is_raised = self._is_raised, _is_raised(char)
+        if was_raised and self._is_raised:  # "10¹²", "10⁻³"
+            given_alone = "".join(map(said, unicodedata.normalize("NFKC", char)))
+            self._gap = self._last.isalpha()
+        for each in given_alone:
             if each == GAP:
                 self._gap = True
                 continue

@@ -11,6 +11,7 @@ from enum import Enum, auto
 
 import regex
 
+from sonorant.service.text.checks import is_wide
 from sonorant.service.text.directions import Directions
 from sonorant.service.text.markup import Markup, Place, Said
 from sonorant.service.text.sentences import ends_sentence
@@ -28,7 +29,10 @@ class Part(Enum):
 _BLANK = regex.compile(r"[ \t\r]{0,64}(?=\n)")
 _QUOTE = regex.compile(r"[ \t]{0,64}>[ \t]{0,16}(?=[^ \t])")
 _FENCE = regex.compile(r"[ \t]{0,64}(?P<fence>`{3,64}|~{3,64})(?=[^`~])[^`\n]{0,64}(?=\n)")
-_RULE = regex.compile(r"[ \t]{0,64}(?:-{1,256}|={1,256}|\*{3,256}|_{3,256}|[*+])[ \t\r]{0,16}(?=\n)")
+_RULE = regex.compile(
+    r"[ \t]{0,64}(?:-{1,256}|={1,256}|[*+]|(?:-[ \t]{1,8}){2,64}-|(?:\*[ \t]{0,8}){3,256}|(?:_[ \t]{0,8}){3,256})"
+    r"[ \t\r]{0,16}(?=\n)"
+)
 _HEADING = regex.compile(r"[ \t]{0,64}#{1,6}(?:[ \t]{1,16}(?=[^ \t])|(?=\n))")
 _ITEM = regex.compile(
     r"[ \t]{0,64}[-*+•][ \t]{1,16}"
@@ -60,12 +64,14 @@ _MARKS = {
 }
 _ESCAPE = regex.compile(r"\\[!-/:-@\[-`{-~\n]")
 _IMAGE = regex.compile(r"!(?=\[)")
+_LINK = regex.compile(r"\[(?=[^\W\d])")
 _REFERENCE = regex.compile(r"\[\^[^\]\s]{1,32}\]")
 _TARGET = regex.compile(
     r"""\]\((?:<[^<>\n]{0,2048}>|[^\s()<>]{0,2048}(?:\([^\s()<>]{0,256}\)[^\s()<>]{0,256}){0,2})"""
     r"""(?:[ \t]{1,4}(?:"[^"\n]{0,256}"|'[^'\n]{0,256}'))?[ \t]{0,4}\)"""
 )
-_IN_ANGLES = regex.compile(r"<(?P<address>(?:https?://|mailto:)[^\s<>]{1,2048})>")
+_LABEL = regex.compile(r"\]\[\d{1,4}\]")  # of an address that stands elsewhere
+_IN_ANGLES = regex.compile(r"<(?P<address>(?:https?://|mailto:)[^\s<>]{1,2048}|[\w.+-]{1,64}@[\w.-]{1,255})>")
 _TAG = regex.compile(
     r"</?(?:a|abbr|b|blockquote|br|center|code|del|details|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|pre|q|s|"
     r"samp|small|span|strike|strong|sub|summary|sup|table|tbody|td|th|thead|tr|tt|u|ul)"
@@ -76,7 +82,10 @@ _COMMENT = regex.compile(r"<!--[^>]{0,512}-->")
 _ENTITY = regex.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SCHEME = regex.compile(r"https?://(?=[^\s])")
 _IN_ADDRESS = regex.compile(r"[^\s<>()\[\].,;:!?*]+|[.,;:!?]{1,16}(?=[^\s.,;:!?])")
-_BREAKS = ("<br", "<p", "</p", "<li", "</li", "<hr", "<div", "</div", "<td", "<th", "<tr")
+# Tags that stand between words.
+_BREAK = regex.compile(
+    r"</?(?:blockquote|br|center|details|div|h[1-6r]|li|ol|p|pre|summary|t\w{1,4}|ul)\b", regex.IGNORECASE
+)
 _SEEN_CHARS = 16  # enough to see how a line ends
 _ENDED = frozenset(",;:،؛，、；：")  # beside the marks of sentences
 
@@ -93,6 +102,7 @@ class Markdown(Markup):
         self._ticks = 0  # of the code that is open within a line
         self._open: set[str] = set()  # marks of emphasis that is open
         self._in_address = False
+        self._is_link = False  # whether the latest bracket may be that of a link
         self._before = "\n"  # the character before
         self._said = ""  # the last of what was said of this line
 
@@ -196,9 +206,10 @@ class Markdown(Markup):
             if self._directions is not None and (direction := self._directions.read(at, self)) is not None:
                 return direction
             reference = at.match(_REFERENCE)
+            self._is_link = at.match(_LINK) is not None and not self._before.isalnum()
             return Said(1 if reference is None else len(reference[0]))
         if char == "]":
-            target = at.match(_TARGET)
+            target = at.match(_TARGET) or (at.match(_LABEL) if self._is_link else None)
             return Said(1 if target is None else len(target[0]))
         if char == "<":
             return self._tag(at)
@@ -211,12 +222,13 @@ class Markdown(Markup):
         """Say marks only if they neither open nor close anything."""
         mark, before, after = marks[0], self._before, at.text[marks.end()]
         is_open = mark in self._open
+        is_between = is_wide(before) or is_wide(after)  # words, which have no blanks there
         if before.isspace():  # only a pause in the text may hide what comes next
             is_said = after.isspace() and not at.is_end(marks.end())
         elif before.isalnum() and after.isalnum():
-            is_said = not is_open or mark[0] == "_" or (before.isdigit() and after.isdigit())
+            is_said = mark[0] == "_" or (before.isdigit() and after.isdigit()) or not (is_open or is_between)
         else:
-            is_said = not is_open and (after.isspace() or before.isalnum())
+            is_said = not is_open and (after.isspace() or (before.isalnum() and not is_between))
         if is_said or mark == "~":  # "about"
             return Said(len(mark), mark)
         if is_open and not before.isspace():
@@ -230,7 +242,7 @@ class Markdown(Markup):
             return Said(len(address[0]), "" if Part.LINK in self._leave_out else address["address"])
         for pattern in (_TAG, _COMMENT):
             if (tag := at.match(pattern)) is not None:
-                return Said(len(tag[0]), " " if tag[0].lower().startswith(_BREAKS) else "")
+                return Said(len(tag[0]), " " if _BREAK.match(tag[0]) else "")
         return Said(1, "<")
 
     def _address(self, at: Place) -> Said | None:
