@@ -95,13 +95,17 @@ async def over_websocket(http: aiohttp.ClientSession, text: str, voice: str) -> 
         for word in text.split(" "):
             await socket.send_json({"type": "input.text", "text": f"{word} "})
         await socket.send_json({"type": "input.done"})
-        pcm = b""
-        async for message in socket:
+        pcm = bytearray()
+        while (message := await socket.receive()).type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT):
             if message.type is aiohttp.WSMsgType.BINARY:
                 pcm += message.data
-            elif message.json()["type"] == "session.done":
-                break
-        return pcm
+                continue
+            told = message.json()
+            if told["type"] == "error" or "finish_reason" in told:
+                raise RuntimeError(f"after {len(pcm) / 2 / RATE_HZ:.0f} s: {told}")
+            if told["type"] == "session.done":
+                return bytes(pcm)
+        raise RuntimeError(f"closed after {len(pcm) / 2 / RATE_HZ:.0f} s: {message}")
 
 
 async def speak(folder: Path, voice: str, sentences: Sequence[str], parts: Sequence[str]) -> None:

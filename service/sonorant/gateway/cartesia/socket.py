@@ -18,7 +18,7 @@ from sonorant.gateway.upstream.turn import Turn
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG, METRICS, SERVERS
 from sonorant.gateway.web.drain import DRAINING
 from sonorant.gateway.web.json_input import parse
-from sonorant.gateway.web.sockets import GOING_AWAY, Sender, conversing, receive
+from sonorant.gateway.web.sockets import GOING_AWAY, Receiver, Sender, conversing
 
 MAX_CONTEXTS = 8
 MAX_REMEMBERED = 256
@@ -30,7 +30,7 @@ class _Conversation:
         self._request = request
         self._socket = socket
         self._sender = Sender(request, socket)
-        self._turn = Turn()
+        self._receiver = Receiver(request, socket, Turn())
         self._contexts: dict[str, Context] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._dead: deque[str] = deque(
@@ -47,7 +47,7 @@ class _Conversation:
             while True:
                 context_id = None
                 try:
-                    data = await receive(self._socket, self._turn, IDLE_S)
+                    data = await self._receiver.receive(IDLE_S)
                     if data is None:
                         return
                     context_id = data.get("context_id")

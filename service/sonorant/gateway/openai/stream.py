@@ -17,7 +17,7 @@ from sonorant.gateway.upstream.turn import Turn
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG, METRICS, SERVERS
 from sonorant.gateway.web.drain import DRAINING
 from sonorant.gateway.web.json_input import MAX_UINT32
-from sonorant.gateway.web.sockets import GOING_AWAY, Sender, conversing, receive
+from sonorant.gateway.web.sockets import GOING_AWAY, Receiver, Sender, conversing
 from sonorant.tts.v1.speak_pb2 import SpeakConfig
 
 CONFIG_TIMEOUT_S = 10.0
@@ -33,6 +33,7 @@ class _Conversation:
         self._socket = socket
         self._sender = Sender(request, socket)
         self._turn = Turn()
+        self._receiver = Receiver(request, socket, self._turn)
         self._config: StreamConfig | None = None
         self._speak_config = SpeakConfig()
         self._is_sglang = False
@@ -66,7 +67,7 @@ class _Conversation:
     async def _take_next(self) -> bool:
         """Read and handle one message; return False if no more should be read."""
         try:
-            message = await receive(self._socket, self._turn, CONFIG_TIMEOUT_S if self._config is None else IDLE_S)
+            message = await self._receiver.receive(CONFIG_TIMEOUT_S if self._config is None else IDLE_S)
             if message is None:
                 raise ConnectionResetError("the other side is gone")
             return await self._take(message)
