@@ -133,3 +133,23 @@ def test_words_that_another_session_told_keep_their_times_and_give_the_rate() ->
     assert [times.position(ms) for ms in (99, 100, 249, 500)] == [0, 3, 7, 27]
     times.push_audio(np.tile(LOUD, 5))
     assert times.position(599) == 27 and times.position(601) == 33  # 24 units took 400 ms, and "seven" has 6
+
+
+def test_after_a_short_word_the_others_catch_up_with_the_engine() -> None:
+    """The first is told before its end is known, as longer than it is. All after it were estimates then."""
+    times, now_ms = WordTimes(RATE, 1.0, as_written(), ms_per_unit=65), 0
+    text = "Could you tell me where the nearest pharmacy is?"
+
+    def begins_ms(char: int) -> float:
+        return max(0, 40.0 * char - 115)
+
+    times.follow(lambda char: begins_ms(char) if begins_ms(char) <= now_ms else None)
+    times.push_text(text)
+    times.end_text()
+    words: list[Word] = []
+    for now_ms in range(80, 2000, 80):
+        times.push_audio(np.full(RATE * 80 // 1000, 8000, np.int16))
+        words += times.take_due(now_ms)
+    assert [word.text for word in words] == text.split()
+    assert [word.estimated for word in words[4:]] == [False] * 5
+    assert all(word.start_ms - begins_ms(word.start) <= 80 for word in words[4:])

@@ -242,7 +242,7 @@ class WordTimes:
                 while part.words and ((begins := self._begins(part)) is not None or is_over):
                     if not is_over and begins is not None and begins[0] >= until_ms:
                         break
-                    words.append(self._next_word(part, *(begins or (self._at_ms, False))))
+                    words.append(self._next_word(part, *(begins or (self._at_ms, None))))
                 if not part.words and not is_over:  # words that come later cannot begin earlier
                     self._at_ms = max(self._at_ms, until_ms)
             if not is_over:
@@ -283,28 +283,26 @@ class WordTimes:
         self._read(part)
         return part.units * self.ms_per_unit
 
-    def _begins(self, part: _Part) -> tuple[float, bool] | None:
-        """Return when the part's next word begins, and whether the engine says so; None: not in the audio so far."""
+    def _begins(self, part: _Part) -> tuple[float, float | None] | None:
+        """Return when the part's next word begins, and how late that is by the engine's report; None if not known."""
         if self._ended_before_ms(part) is not None:
-            return self._ends_ms[-1], False
+            return self._ends_ms[-1], None
         earliest_ms = max(self._at_ms, self._told_ms)
         if part.reached_ms is None or not part.has_told:  # the first word begins with the first sound
             # That sound may be in audio that went out before it was measured.
-            return earliest_ms, part.reached_ms is not None
+            return earliest_ms, None if part.reached_ms is None else 0.0
         reached_ms = part.reached_ms(self.segmenter.spoken_of(part.words[0][0]) - part.spoken_start)
         if reached_ms is None:
             stands_still = part.sound_ms(self._own_ms(part, self._moved_ms)) >= STANDSTILL_MS
-            return (earliest_ms, False) if stands_still else None
+            return (earliest_ms, None) if stands_still else None
         begins_ms = max(earliest_ms, self._sent_ms(part, reached_ms))
-        return begins_ms, self._own_ms(part, begins_ms) - reached_ms <= REPORT_MS + part.delay_ms
+        return begins_ms, self._own_ms(part, begins_ms) - reached_ms
 
-    def _next_word(self, part: _Part, begins_ms: float, is_followed: bool) -> Word:
-        """Take the part's next word. `is_followed`: whether the engine says when it begins."""
+    def _next_word(self, part: _Part, begins_ms: float, late_ms: float | None) -> Word:
+        """Take the part's next word. `late_ms`: how late its beginning is by the engine's report, if there is one."""
         before_ms = self._ended_before_ms(part)
         start, text, num_units = part.words.popleft()
         lasts_ms = num_units * self.ms_per_unit / part.speed
-        if is_followed:
-            self._moved_ms = begins_ms + lasts_ms
         if part.audio_ended and part.text_end is not None:
             speech_end_ms = self._sent_ms(part, part.speech_end_ms())
             if begins_ms >= speech_end_ms:
@@ -315,7 +313,8 @@ class WordTimes:
         if before_ms is not None:
             ends_ms = max(before_ms, begins_ms + 1.0)
             self._learn_rate(ends_ms, num_units, part.speed)
-        elif is_followed:
+        elif late_ms is not None:
+            self._moved_ms = begins_ms + lasts_ms
             spoken_end = self.segmenter.spoken_of(start + len(text)) - part.spoken_start
             known_ms = self._ends_known_ms(part, spoken_end, begins_ms)
             if known_ms is None:
@@ -328,7 +327,8 @@ class WordTimes:
         self._at_ms = ends_ms
         self._told(ends_ms, start + len(text))
         begin, end = self.segmenter.written_begin(start), self.segmenter.written_end(start + len(text))
-        return Word(text, begin, end, round(begins_ms), round(ends_ms), estimated=not is_followed)
+        estimated = late_ms is None or late_ms > REPORT_MS + part.delay_ms
+        return Word(text, begin, end, round(begins_ms), round(ends_ms), estimated)
 
     def _ended_before_ms(self, part: _Part) -> float | None:
         """Return when the next word is over if another session told that, and the engine does not."""
