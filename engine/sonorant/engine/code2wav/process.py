@@ -72,7 +72,7 @@ def _load(
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.code2wav.run.runner import Code2WavRunner, runner_in_fitting_format
-    from sonorant.engine.cpu.library import use_threads
+    from sonorant.engine.cpu.library import leave_cores_to_functions, use_threads
     from sonorant.engine.cuda import use_device
     from sonorant.engine.model.memory import check_fit, code2wav_need, free_bytes
 
@@ -107,6 +107,8 @@ def _load(
         "frame_s": facts["frame_s"] if facts else runner.frame_time() if device.type == "cuda" else 0.0,
     }
     start.phase("duration of a call")
+    if runner.is_compiled:
+        leave_cores_to_functions()
     return (batcher, runner), info
 
 

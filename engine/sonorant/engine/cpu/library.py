@@ -208,3 +208,9 @@ def use_threads(count: int) -> None:
     torch.set_num_threads(count)
     if (functions := library()) is not None:
         functions.use_threads(count)
+
+
+def leave_cores_to_functions() -> None:
+    """Have torch compute in one thread from now on. Its other threads look for work for 9 ms after each operation, on
+    the cores where the C functions share their loops."""
+    torch.set_num_threads(1)

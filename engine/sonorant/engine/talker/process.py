@@ -108,7 +108,7 @@ def _load(
     """Return the scheduler, the runner, how steps wait for Code2Wav, and the info for the supervisor."""
     import torch  # here, because the parent imports this module and must stay without torch
 
-    from sonorant.engine.cpu.library import use_threads
+    from sonorant.engine.cpu.library import leave_cores_to_functions, use_threads
     from sonorant.engine.cuda import find_device, use_device
     from sonorant.engine.model.alignment import AlignmentHead
     from sonorant.engine.model.memory import check_fit, free_bytes, talker_need
@@ -143,6 +143,8 @@ def _load(
         "step_s": step_s,
         "alignment_head": runner.alignment_head and astuple(runner.alignment_head),
     }
+    if runner.is_compiled:
+        leave_cores_to_functions()
     return (scheduler, runner, _wait(config, device)), info
 
 

@@ -102,6 +102,11 @@ class TalkerRunner:
         self._cache.assign(slot, pages)
 
     @property
+    def is_compiled(self) -> bool:
+        """Whether the C functions compute, and torch next to nothing."""
+        return isinstance(self._steps, CompiledSteps)
+
+    @property
     def is_asynchronous(self) -> bool:
         """Whether a step that was started goes on while the host does something else, and a second one may be started
         behind it."""
