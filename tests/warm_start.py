@@ -23,49 +23,51 @@ from contextlib import closing
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
-from sonorant.engine.ipc.child import Adopted, Child
+from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.fork_server import WORKERS, serve
-from sonorant.engine.ipc.inherited import SocketEnd
+from sonorant.engine.ipc.handed import SocketEnd
 
 TAKE = "from tests.warm_start import take; take({fd}, {pid}); "
 TIMEOUT_S = 300.0  # on a busy machine the import of torch takes minutes
 
 
-class Started(Adopted):
+class Started:
     """With the part of `subprocess.Popen`'s interface that tests need."""
 
-    def __init__(self, pid: int, stdout: socket.socket) -> None:
-        super().__init__(pid)
-        self._pidfd = os.pidfd_open(pid)
-        with stdout:
+    def __init__(self, child: Child, stdout: socket.socket) -> None:
+        self._child = child
+        self.pid = child.pid
+        with closing(child.ready), stdout:
             self.stdout = stdout.makefile()
 
+    def poll(self) -> int | None:
+        return self._child.wait() if self._child.is_dead else None
+
+    def kill(self) -> None:
+        self._child.kill()
+
     def send_signal(self, number: int) -> None:
-        if self.poll() is None:
+        if not self._child.is_dead:
             os.kill(self.pid, number)
 
     def wait(self, timeout_s: float | None = None) -> int:
-        if self._code is None:
-            ended = select.poll()  # tests have more files open than `select.select` can watch
-            ended.register(self._pidfd, select.POLLIN)
-            if not ended.poll(None if timeout_s is None else timeout_s * 1000):
-                raise TimeoutError(f"process {self.pid} has not ended within {timeout_s} s")
-        return super().wait()
+        ended = select.poll()  # tests have more files open than `select.select` can watch
+        ended.register(self._child.pidfd, select.POLLIN)
+        if not ended.poll(None if timeout_s is None else timeout_s * 1000):
+            raise TimeoutError(f"process {self.pid} has not ended within {timeout_s} s")
+        return self._child.wait()
 
     def __del__(self) -> None:
-        os.close(self._pidfd)
+        os.close(self._child.pidfd)
 
 
 def start(log: Path, python: str, code: str, arguments: Sequence[str]) -> Started:
     """Run `python -c code arguments` in a session of its own, with its stderr in a file."""
     hold()
     ours, theirs = socket.socketpair()
-    end = SocketEnd(theirs)
     with theirs, ThreadPoolExecutor(1) as thread:  # the caller's thread may be running an event loop
-        fork = WORKERS.fork("server", become, (log, python, code, arguments, end), [end], {}, TIMEOUT_S)
-        child = thread.submit(asyncio.run, fork).result()
-    with closing(child.ready):
-        return Started(child.pid, ours)
+        fork = WORKERS.fork("server", become, (log, python, code, arguments, SocketEnd(theirs)), {}, TIMEOUT_S)
+        return Started(thread.submit(asyncio.run, fork).result(), ours)
 
 
 @functools.cache
@@ -99,4 +101,4 @@ def take(fd: int, pid: int) -> None:
     WORKERS._requests = socket.socket(fileno=fd)
     WORKERS._requests.set_inheritable(False)
     WORKERS._requests.setblocking(False)
-    WORKERS._process = Child("forker", Adopted(pid), ready)
+    WORKERS._process = Child("forker", pid, ready)

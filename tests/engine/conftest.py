@@ -25,7 +25,7 @@ def one_fork_server() -> Iterator[None]:
 async def fork_server(one_fork_server: None) -> None:
     """A fork server that runs already, so that it is among the children both before and after the test."""
     if WORKERS.pid is None:
-        (await WORKERS.fork("first", leave, (), [], {}, timeout_s=60)).close()
+        (await WORKERS.fork("first", leave, (), {}, timeout_s=60)).close()
 
 
 @pytest.fixture

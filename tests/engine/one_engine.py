@@ -4,9 +4,9 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 from sonorant.engine import Engine, EngineConfig, EngineState, SharedPairs, shared_pairs
-from sonorant.engine.serving.engine import Texts
+from sonorant.engine.serving.model import Model
 from sonorant.engine.serving.owner_link import OwnerLink
-from sonorant.engine.workers.supervisor import Supervisor
+from sonorant.engine.workers.worker_pair import WorkerPair
 
 
 class OwnedEngine(Engine):
@@ -16,8 +16,8 @@ class OwnedEngine(Engine):
     resources: AsyncExitStack
 
     @property
-    def supervisor(self) -> Supervisor:
-        return self.owner._pairs[0].supervisor
+    def pair(self) -> WorkerPair:
+        return self.owner._pairs[0]
 
     @property
     def encoder_pid(self) -> int | None:
@@ -36,9 +36,11 @@ async def start_engine(
         await owner.start()
         link = await OwnerLink.open(owner.connect(0))
         stack.callback(link.close)
-        engine = OwnedEngine.start(owner.configs[0], Texts.read(config.model), on_state, link)
-        assert isinstance(engine, OwnedEngine)
+        model = Model.read(owner.configs[0])
+        engine = OwnedEngine(owner.configs[0], model, lambda engine: on_state(engine.state), link)
+        on_state(engine.state)
+        engine.start()
         engine.owner = owner
-        link.listen(engine.placement.on_room)
+        link.listen(engine.placement.place_waiting)
         engine.resources = stack.pop_all()
         return engine

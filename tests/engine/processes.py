@@ -22,7 +22,7 @@ def run_engine(config: EngineConfig, ready: Connection) -> None:
             stream.push_text("On and on and on.")
             stream.end_text()
             await stream.next_event()
-            ready.send([child.pid for child in engine.supervisor._workers.children])
+            ready.send([child.pid for child in engine.pair.workers.children])
             while isinstance(event := await stream.next_event(), PcmChunk):
                 stream.grant(event.num_frames)
 

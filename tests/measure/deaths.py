@@ -26,7 +26,7 @@ from sonorant.engine import (
     start_here,
 )
 from sonorant.engine.types import Int16Array
-from sonorant.engine.workers import supervisor
+from sonorant.engine.workers import worker_pair
 
 TEXTS = ("The quick brown fox jumps over the lazy dog.", "One, two, three, and four of them went home.")
 NUM_SESSIONS = 8
@@ -83,7 +83,7 @@ async def run(args: argparse.Namespace) -> None:
         BUILTIN_VOICE_DIR, talker_device="cpu", num_slots=8, max_queued_streams=8, cpu_threads=1, hang_timeout_s=6
     )
     configs = [config, *[dataclasses.replace(config, is_standby=True)] * args.standby]
-    supervisor.HEALTHY_AFTER_S = 0.0  # who kills so often would have it given up
+    worker_pair.HEALTHY_AFTER_S = 0.0  # who kills so often would have it given up
     engines = await start_here(configs)
     rng = random.Random(0)
     try:
@@ -96,8 +96,8 @@ async def run(args: argparse.Namespace) -> None:
                 tasks = [asyncio.create_task(session(engines, n, args.frames, paced=True)) for n in range(NUM_SESSIONS)]
                 # While the workers still make frames for all of them: they are up to LEAD_S and a chunk ahead.
                 await asyncio.sleep(rng.uniform(0.5, args.frames / engines.info.frame_rate_hz - LEAD_S - 1.5))
-                serving = next(p.engine for p in engines._pairs if p.engine.num_streams == NUM_SESSIONS)
-                running = engines.owner._pairs[serving.number].supervisor._workers
+                serving = next(p for p in engines._pairs if p.num_streams == NUM_SESSIONS)
+                running = engines.owner._pairs[serving.number].workers
                 assert running is not None
                 for worker in workers:
                     os.kill(running.children[worker].pid, number)

@@ -113,6 +113,9 @@ class FakeEngine(FakeWorkers):
         """Streams so far."""
         return self._next_id - 1
 
+    def speaking(self) -> set[str]:
+        return {self.info.model} if self.state is EngineState.READY else set()
+
     def pairs(self) -> list[PairStats]:
         return [PairStats(self.info.model, self.state, NUM_SLOTS, EngineStats(self.num_streams, 0, (0, 0, 0), {}))]
 

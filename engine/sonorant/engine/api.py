@@ -50,7 +50,7 @@ from sonorant.engine.types import (
     SynthesisParams,
 )
 from sonorant.engine.workers.auto import sized
-from sonorant.engine.workers.state import EngineState
+from sonorant.engine.workers.seat import EngineState
 from sonorant.settings import AUTO
 
 __all__ = [

@@ -409,7 +409,7 @@ async def test_closing_while_it_starts(config: EngineConfig, fork_server: None) 
 
 
 async def test_no_process_outlives_a_killed_parent(config: EngineConfig) -> None:
-    with closing(Child.spawn("parent", run_encoder, (config,), [])) as parent:
+    with closing(Child.spawn("parent", run_encoder, (config,))) as parent:
         pids = await asyncio.to_thread(parent.ready.recv)
         parent.kill()
         await until(lambda: not any(map(is_running, pids)))

@@ -9,12 +9,11 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any
 
-from sonorant.engine.ipc.channel import PeerGone, RingInbox, RingOutbox
+from sonorant.engine.ipc.channel import Doorbell, PeerGone, RingInbox, RingOutbox
 from sonorant.engine.ipc.child import Child
-from sonorant.engine.ipc.doorbell import Doorbell
 from sonorant.engine.ipc.fork_server import ForkServer
+from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.heartbeat import Heartbeat
-from sonorant.engine.ipc.inherited import SocketEnd
 from sonorant.engine.ipc.ring import Ring
 
 
@@ -40,7 +39,7 @@ class EchoPair:
         self.inbox: RingInbox[Any] = RingInbox(back, our_in)
         ends = (RingInbox[Any](there, their_in), RingOutbox[Any](back, their_out))
         with closing(their_in), closing(their_out):
-            self.child = Child.spawn("echo", echo, ends, ends)
+            self.child = Child.spawn("echo", echo, ends)
         self._resources = (self.child, there, back, our_out, our_in)
         self.child.ready.recv()
 
@@ -109,7 +108,7 @@ def parent_of_forked(ready: Connection) -> None:
         server = ForkServer()
         server.hold()
         ours, theirs = Doorbell.pair()
-        child = await server.fork("bell", ring_for_ever, (theirs,), (theirs,), {}, 60)
+        child = await server.fork("bell", ring_for_ever, (theirs,), {}, 60)
         theirs.close()
         ready.send([child.pid, server.pid])
         ours.wait()

@@ -1,6 +1,5 @@
 """Records arrive whole and in order through small rings, between real processes too, and a death is noticed."""
 
-import os
 import select
 import threading
 import time
@@ -11,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.ipc.channel import PeerGone, QueueChannel, RingInbox, RingOutbox
-from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.channel import Doorbell, PeerGone, QueueChannel, RingInbox, RingOutbox
 from sonorant.engine.ipc.messages import EndText, FrameRecord, PushText, Record
-from sonorant.engine.ipc.ring import Ring, _inherited
+from sonorant.engine.ipc.ring import Ring
 from tests.engine.ipc.children import EchoPair
+from tests.engine.ipc.other_side import other_side
 from tests.fakes import frame_batch
 
 
@@ -24,7 +23,7 @@ class Local:
 
     def __init__(self, ring_bytes: int) -> None:
         self.writing = Ring(ring_bytes)
-        self.reading = _inherited(os.dup(self.writing.fds()[0]))
+        self.reading = other_side(self.writing)
         self.writing_bell, self.reading_bell = Doorbell.pair()
         self.outbox: RingOutbox[PushText] = RingOutbox(self.writing, self.writing_bell)
         self.inbox: RingInbox[PushText] = RingInbox(self.reading, self.reading_bell)

@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 from sonorant.engine.ipc.child import Child
+from sonorant.engine.ipc.handed import packed
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.types import PassCounts
 from tests.child_pids import child_pids
@@ -26,16 +27,16 @@ def test_a_child_holds_its_own_descriptors_only_and_passes_none_on() -> None:
     with (
         closing(Heartbeat()) as other,
         closing(Heartbeat()) as heartbeat,
-        closing(Child.spawn("fds", children.tell_fds, (heartbeat,), [heartbeat])) as child,
+        closing(Child.spawn("fds", children.tell_fds, (heartbeat,))) as child,
     ):
         fds = dict(child.ready.recv())
-        assert other.fds()[0] not in fds
+        assert packed(other)[1][0] not in fds
     assert len(fds) == 6  # the standard three, the connection, the heartbeat and its mapping's duplicate
     assert [fd for fd, inheritable in fds.items() if inheritable] == [0, 1, 2]
 
 
 def test_no_child_outlives_a_killed_parent() -> None:
-    with closing(Child.spawn("parent", children.parent_of_echo, (), [])) as parent:
+    with closing(Child.spawn("parent", children.parent_of_echo, ())) as parent:
         grandchild = os.pidfd_open(parent.ready.recv())
         parent.kill()
         assert wait_for_death(grandchild, timeout_s=1)
@@ -43,8 +44,8 @@ def test_no_child_outlives_a_killed_parent() -> None:
 
 
 def test_the_sentinel_the_exit_code_and_the_connection_tell_of_a_death(capfd: pytest.CaptureFixture[str]) -> None:
-    with closing(Child.spawn("failing", children.fail, (), [])) as child:
-        assert wait_for_death(child.fileno(), timeout_s=60)
+    with closing(Child.spawn("failing", children.fail, ())) as child:
+        assert wait_for_death(child.pidfd, timeout_s=60)
         assert child.wait() == 1
         with pytest.raises(EOFError):
             child.ready.recv()
@@ -55,11 +56,11 @@ def test_the_sentinel_the_exit_code_and_the_connection_tell_of_a_death(capfd: py
 def test_a_signal_to_the_whole_group_is_the_parents_business(number: signal.Signals) -> None:
     with (
         closing(Heartbeat()) as heartbeat,
-        closing(Child.spawn("hung", children.hang, (heartbeat,), [heartbeat])) as child,
+        closing(Child.spawn("hung", children.hang, (heartbeat,))) as child,
     ):
         child.ready.recv()
         os.kill(child.pid, number)
-        assert not wait_for_death(child.fileno(), timeout_s=0.05)
+        assert not wait_for_death(child.pidfd, timeout_s=0.05)
         child.kill()
         assert child.wait() == -signal.SIGKILL
 
@@ -67,7 +68,7 @@ def test_a_signal_to_the_whole_group_is_the_parents_business(number: signal.Sign
 def test_a_heartbeat_is_seen_across_processes_and_a_stopped_child_is_killed() -> None:
     with closing(Heartbeat()) as heartbeat:
         assert heartbeat.busy_since_ns == 0
-        with closing(Child.spawn("hung", children.hang, (heartbeat,), [heartbeat])) as child:
+        with closing(Child.spawn("hung", children.hang, (heartbeat,))) as child:
             child.ready.recv()
             assert 0 < heartbeat.busy_since_ns < time.monotonic_ns()
             os.kill(child.pid, signal.SIGSTOP)  # close() kills it all the same

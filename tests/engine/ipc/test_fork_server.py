@@ -12,11 +12,11 @@ from contextlib import closing
 
 import pytest
 
+from sonorant.engine.ipc.channel import Doorbell
 from sonorant.engine.ipc.child import Child
-from sonorant.engine.ipc.doorbell import Doorbell
 from sonorant.engine.ipc.fork_server import ForkServer
+from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.heartbeat import Heartbeat
-from sonorant.engine.ipc.inherited import Inheritable, SocketEnd
 from tests.child_pids import child_pids
 from tests.engine.ipc import children
 from tests.open_files import open_files
@@ -37,9 +37,9 @@ def server() -> Iterator[ForkServer]:
     assert not _takes_orphans()
 
 
-async def fork(server: ForkServer, name: str, *ends: Inheritable, environment: dict[str, str] | None = None) -> Child:
+async def fork(server: ForkServer, name: str, *ends: object, environment: dict[str, str] | None = None) -> Child:
     target = getattr(children, name)
-    return await server.fork("test", target, ends, ends, environment or {}, TIMEOUT_S)
+    return await server.fork("test", target, ends, environment or {}, TIMEOUT_S)
 
 
 async def test_it_may_import_before_the_first_worker_is_wanted(server: ForkServer) -> None:
@@ -110,7 +110,7 @@ async def test_a_signal_to_the_whole_group_is_the_parents_business(server: ForkS
         assert server.pid is not None
         os.kill(server.pid, number)
         os.kill(child.pid, number)
-        assert not _dies(child.fileno(), 0.05)
+        assert not _dies(child.pidfd, 0.05)
         with closing(await fork(server, "leave_with_seven")) as other:
             await other.dead()
 
@@ -156,7 +156,7 @@ async def test_a_fork_server_that_hangs_is_killed(server: ForkServer) -> None:
     assert hung is not None
     os.kill(hung, signal.SIGSTOP)
     with pytest.raises(OSError, match="the fork server died"):
-        await server.fork("test", children.leave_with_seven, (), (), {}, timeout_s=0.1)
+        await server.fork("test", children.leave_with_seven, (), {}, timeout_s=0.1)
     with closing(await fork(server, "leave_with_seven")) as child:
         await child.dead()
     assert server.pid != hung

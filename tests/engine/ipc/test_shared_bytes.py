@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.shared_bytes import SharedBytes
 from tests.open_files import open_files
 
@@ -19,7 +19,7 @@ async def test_they_arrive_whole_and_leave_nothing_open() -> None:
 
     theirs.listen(on_message, lambda: None)
     with SharedBytes.of(data) as shared:
-        ours.send(shared, shared.fds())
+        ours.send(shared)
     assert await arrived == data
     for end in (ours, theirs):
         end.close()

@@ -1,6 +1,5 @@
 """The channels of workers that several server processes share: what each sends stays in order, each gets its own."""
 
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.ipc.channel import PeerGone, RingInbox, RingOutbox
-from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.channel import Doorbell, PeerGone, RingInbox, RingOutbox
 from sonorant.engine.ipc.messages import (
     Command,
     EndServer,
@@ -23,10 +21,11 @@ from sonorant.engine.ipc.messages import (
     SilentStream,
     TextPositions,
 )
-from sonorant.engine.ipc.ring import Ring, _inherited
+from sonorant.engine.ipc.ring import Ring
 from sonorant.engine.ipc.server_ids import GENERATIONS, MAX_SERVERS, new_ids, server_of
 from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox, by_turns, sorted_by_server
 from sonorant.engine.types import FinishReason, StreamEnd
+from tests.engine.ipc.other_side import other_side
 
 
 @given(st.lists(st.lists(st.integers()), min_size=1, max_size=4))
@@ -107,7 +106,7 @@ class Line:
         self.ring = stack.enter_context(closing(Ring(4096)))
         one, other = Doorbell.pair()
         self.bells = stack.enter_context(closing(one)), stack.enter_context(closing(other))
-        self.other_side = stack.enter_context(closing(_inherited(os.dup(self.ring.fds()[0]))))
+        self.other_side = stack.enter_context(closing(other_side(self.ring)))
 
 
 @pytest.fixture

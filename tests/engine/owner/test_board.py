@@ -1,16 +1,14 @@
 """Server processes together never take more places than there are."""
 
-import os
-import pickle
 from collections import Counter
 from contextlib import closing
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.ipc.inherited import renumbered
 from sonorant.engine.owner.board import Board, Entry, Word
 from sonorant.engine.serving.owner_link import ServerProcess
+from tests.engine.ipc.other_side import other_side
 
 
 @given(
@@ -75,10 +73,7 @@ def test_whoever_waits_for_room_is_told_of_it() -> None:
 
 
 def test_another_process_sees_the_same_numbers() -> None:
-    with closing(Board(2, 2)) as board:
-        with renumbered(board.fds(), [os.dup(fd) for fd in board.fds()]):
-            there = pickle.loads(pickle.dumps(board))
-        with closing(there):
-            assert Entry(board, 1, 0).claim(Word.PLACES, 1)
-            assert not Entry(there, 1, 1).claim(Word.PLACES, 1)
-            assert Entry(there, 1, 1).of_others(Word.PLACES) == 1
+    with closing(Board(2, 2)) as board, closing(other_side(board)) as there:
+        assert Entry(board, 1, 0).claim(Word.PLACES, 1)
+        assert not Entry(there, 1, 1).claim(Word.PLACES, 1)
+        assert Entry(there, 1, 1).of_others(Word.PLACES) == 1

@@ -33,9 +33,8 @@ from sonorant.engine import (
     start_here,
 )
 from sonorant.engine.ipc.server_ids import server_of
-from sonorant.engine.owner import shared_pairs as shared_pairs_module
 from sonorant.engine.owner.board import Word
-from sonorant.engine.workers import supervisor
+from sonorant.engine.workers import worker_pair
 from tests.engine.speech import Heard, listen
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -82,11 +81,11 @@ class Servers:
 
     @property
     def engines(self) -> list[Engine]:
-        return [pool._pairs[0].engine for pool in self.pools]
+        return [pool._pairs[0] for pool in self.pools]
 
     @property
     def worker_pids(self) -> list[int]:
-        workers = self.owner._pairs[0].supervisor._workers
+        workers = self.owner._pairs[0].workers
         return [child.pid for child in workers.children] if workers else []
 
     def board(self, server: int) -> list[int]:
@@ -101,13 +100,13 @@ class Servers:
         """What the owner sees and does when a server process is killed: it ends without a word, and is replaced."""
         engine, loop = self.engines[server], asyncio.get_running_loop()
         engine._traffic._seat = None
-        if (seat := engine._pair.seat) is not None:
+        if (seat := engine._seat) is not None:
             for end in (seat.inbox, seat.outbox):
                 loop.remove_reader(end.fileno())
             seat.close()
-        engine._pair._packets.close()
-        for follower in self.pools[server]._followers:
-            follower.cancel()
+        engine._link._packets.close()
+        for rehearsal in self.pools[server]._rehearsals.values():
+            rehearsal.cancel()
         self.owner.leave(server)
         await self.owner.clear(server)
         assert self.board(server) == [0, 0, 0, 0]
@@ -137,7 +136,7 @@ async def two_servers(*configs: EngineConfig) -> AsyncIterator[Servers]:
 async def servers() -> AsyncIterator[Servers]:
     """Their workers may fail as often as the tests want."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,) * 100)
+        patch.setattr(worker_pair, "RESTART_DELAYS_S", (0.0,) * 100)
         async with two_servers(CONFIG) as both:
             yield both
 
@@ -181,7 +180,7 @@ async def test_places_are_shared(servers: Servers) -> None:
     streams = [one.open(params(one, n)) for n in range(5)]
     streams.append(other.open(params(other, 5)))
     for pool in servers.pools:
-        assert pool._pairs[0].engine.num_places == 6
+        assert pool._pairs[0].num_places == 6
         with pytest.raises(EngineOverloaded, match="all 6 streams"):
             pool.open(params(pool, 6))
     streams.pop(0).cancel()
@@ -264,7 +263,7 @@ async def test_a_stream_that_kills_workers_ends_alone_whichever_server_it_is_of(
 
     One failure in a row is the most: the second one, which is the stream's, does not count.
     """
-    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))
+    monkeypatch.setattr(worker_pair, "RESTART_DELAYS_S", (0.0,))
     async with two_servers(CONFIG) as servers:
         living = [begun(servers.pools[seed % 2], seed) for seed in (2, 3)]
         first = [await stream.next_event() for stream in living]
@@ -298,7 +297,7 @@ async def test_a_server_that_does_not_answer_holds_the_others_up_for_a_while_onl
     servers: Servers, expected: list[Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own streams go on when it answers at last."""
-    monkeypatch.setattr(shared_pairs_module, "ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(worker_pair, "JUDGE_TIMEOUT_S", 0.2)
     judge: Any = servers.engines[0].placement.verdicts
     packets, unsent = judge._packets, list[object]()
     monkeypatch.setattr(judge, "_packets", SimpleNamespace(send=unsent.append))
@@ -345,7 +344,7 @@ async def test_a_standby_takes_over_for_all_servers_alike() -> None:
         await stream.next_event()
         await until(lambda: all(pair.state is EngineState.READY for pair in servers.owner._pairs))
         os.kill(servers.worker_pids[0], signal.SIGKILL)
-        await until(lambda: all(pool._pairs[0].engine.is_standby for pool in servers.pools))
+        await until(lambda: all(pool._pairs[0].is_standby for pool in servers.pools))
         assert [pair.is_standby for pair in servers.owner._pairs] == [True, False]
         stream.cancel()
         await until(lambda: all(pair.state is EngineState.READY for pair in servers.owner._pairs))
@@ -353,7 +352,7 @@ async def test_a_standby_takes_over_for_all_servers_alike() -> None:
         servers.owner.leave(0)
         await servers.owner.clear(0)
         servers.pools[0] = await servers.join(0)
-        assert [pair.engine.is_standby for pair in servers.pools[0]._pairs] == [True, False]
+        assert [pair.is_standby for pair in servers.pools[0]._pairs] == [True, False]
         assert (await said(servers.pools[0], 1)).end.reason is FinishReason.MAX_FRAMES
 
 
@@ -374,7 +373,7 @@ async def test_a_server_that_cannot_use_what_comes_has_the_workers_replaced() ->
         stream, other = (begun(pool, 0, num_frames=400) for pool in servers.pools)
         for each in (stream, other):
             await each.next_event()
-        servers.engines[0]._runs._running.clear()
+        servers.engines[0]._running.clear()
         stream.grant(40)
         await until(lambda: bool(servers.worker_pids) and servers.worker_pids != pids)
         other.cancel()

@@ -32,13 +32,13 @@ async def test_a_standby_takes_over_and_new_workers_measure_nothing_again() -> N
 
         await both_ready()
         assert len(pairs) == 2
-        first = pairs[0].supervisor.facts()
+        first = pairs[0].workers.facts
         sampling = replace(engines.info.default_sampling, seed=1, ignore_eos=True, max_frames=60)
         stream = engines.open(SynthesisParams(sampling, speaker=engines.info.speakers[0]), credit_frames=4)
         stream.push_text("One, two, three, and four of them.")
         stream.end_text()
         event = await stream.next_event()
-        workers = pairs[0].supervisor._workers
+        workers = pairs[0].workers
         assert workers is not None
         os.kill(workers.children[0].pid, signal.SIGKILL)
         stream.grant(60)
@@ -48,7 +48,7 @@ async def test_a_standby_takes_over_and_new_workers_measure_nothing_again() -> N
         assert [pair.is_standby for pair in pairs] == [True, False]
         await both_ready()
         for pair in pairs:
-            talker, codec = (pair.supervisor.facts()[name] for name in ("talker", "code2wav"))
+            talker, codec = (pair.workers.facts[name] for name in ("talker", "code2wav"))
             assert talker["step_s"] == first["talker"]["step_s"]
             assert {codec[name] for name in ("frame_s", "format")} == {
                 first["code2wav"][name] for name in ("frame_s", "format")

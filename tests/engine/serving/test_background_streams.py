@@ -19,8 +19,8 @@ from sonorant.engine import (
     SynthesisParams,
     start_here,
 )
+from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.messages import Command, OpenStream
-from sonorant.engine.ipc.packets import Packets
 from sonorant.engine.serving.keeping import KeptStream
 from sonorant.engine.serving.owner_link import Verdicts
 from sonorant.engine.serving.placement import Pair, Placement
@@ -44,7 +44,7 @@ async def engines() -> AsyncIterator[EnginePool]:
 
 
 def wanted(engines: EnginePool, seed: int) -> SynthesisParams:
-    return speech(engines._pairs[0].engine, seed=seed)
+    return speech(engines._pairs[0], seed=seed)
 
 
 def opened(engines: EnginePool, seed: int, text: str, **how: Any) -> EngineStream:
@@ -83,14 +83,14 @@ async def test_together_with_others_all_say_the_same_as_alone(engines: EnginePoo
 async def test_where_others_take_all_slots_a_batch_stream_goes_on_behind_them(
     engines: EnginePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs, sent = engines._pairs[0].engine._runs, list[Command]()
-    send = runs._send
+    traffic, sent = engines._pairs[0]._traffic, list[Command]()
+    send = traffic.publish
 
     def send_and_note(command: Command) -> None:
         sent.append(command)
         send(command)
 
-    monkeypatch.setattr(runs, "_send", send_and_note)
+    monkeypatch.setattr(traffic, "publish", send_and_note)
     alone = await codes_of(engines, opened(engines, 0, LONG))
     sent.clear()
     background = opened(engines, 0, LONG, background=True, credit_frames=12)
@@ -152,8 +152,8 @@ def test_interactive_streams_have_a_place_again_before_batch_streams() -> None:
         placement.add(cast("KeptStream", stream), cast("Pair", pair))
         placement.on_yielded(cast("KeptStream", stream))
     pair.room = 2
-    placement.on_room()
+    placement.place_waiting()
     assert pair.begun == [one, other]
     pair.room = 1
-    placement.on_room()
+    placement.place_waiting()
     assert pair.begun == [one, other, background]

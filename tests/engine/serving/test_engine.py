@@ -23,7 +23,7 @@ from sonorant.engine import (
     UnknownSpeaker,
     Work,
 )
-from sonorant.engine.workers.supervisor import Workers
+from sonorant.engine.workers.worker_pair import Workers
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, assert_same_speech, listen, say, speech, until_idle
 
@@ -344,7 +344,7 @@ async def test_too_much_text_is_refused(engine: OwnedEngine) -> None:
 
 
 async def test_commands_that_do_not_fit_the_ring_wait_and_none_is_lost(engine: OwnedEngine) -> None:
-    workers = engine.supervisor._workers
+    workers = engine.pair.workers
     assert isinstance(workers, Workers)
     os.kill(workers.children[0].pid, signal.SIGSTOP)  # the talker reads no more
     streams = [engine.open(speech(engine, max_frames=2, ignore_eos=True)) for _ in range(CONFIG.max_streams)]

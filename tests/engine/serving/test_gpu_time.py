@@ -5,10 +5,10 @@ from typing import cast
 import pytest
 
 from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, EngineState
-from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.owner.board import Board
 from sonorant.engine.owner.link_messages import PairState, Welcome
-from sonorant.engine.serving.engine import Texts
+from sonorant.engine.serving.model import Model
 from sonorant.engine.serving.owner_link import OwnerLink
 
 CONFIG = EngineConfig.of(BUILTIN_VOICE_DIR, num_slots=300, max_queued_streams=200)
@@ -22,10 +22,10 @@ SLOW = {"talker": {"step_s": {1: 0.001, 100: 0.056}}, "code2wav": CODEC}
 
 @pytest.fixture
 def engines() -> list[Engine]:
-    texts = Texts.read(BUILTIN_VOICE_DIR)
+    model = Model.read(CONFIG)
     pair = PairState(0, EngineState.STARTING, "", {}, None)
     link = OwnerLink(cast("Packets", None), Welcome(0, 0, Board(), (pair,), (False,)))
-    fast, slow = (Engine(CONFIG, texts, lambda state: None, link) for _ in range(2))
+    fast, slow = (Engine(CONFIG, model, lambda engine: None, link) for _ in range(2))
     for engine, other, facts in ((fast, slow, FAST), (slow, fast, SLOW)):
         engine.neighbours = [other]
         engine.state = EngineState.READY

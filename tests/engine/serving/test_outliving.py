@@ -98,7 +98,7 @@ async def check(engine: OwnedEngine, expected: Sequence[Heard], workers: Sequenc
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(disturbed(engine, session, begun, ended)) for session in sessions(engine)]
         await begun.wait()
-        running = engine.supervisor._workers
+        running = engine.pair.workers
         assert running is not None
         for worker in workers:
             os.kill(running.children[worker].pid, number)

@@ -34,7 +34,7 @@ from sonorant.engine import (
 from sonorant.engine.serving import pool
 from sonorant.engine.serving.warm_up import warm_up
 from sonorant.engine.workers import prepared
-from sonorant.engine.workers.workers import Workers
+from sonorant.engine.workers.worker_pair import Workers
 from tests.child_pids import child_names, child_pids
 from tests.engine.speech import Heard, assert_same_speech, listen
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -94,7 +94,7 @@ def no_child_is_left(fork_server: None) -> Iterator[None]:
 
 
 def worker_pids(engines: EngineHere, pair: int) -> list[int]:
-    workers = engines.owner._pairs[pair].supervisor._workers
+    workers = engines.owner._pairs[pair].workers
     return [child.pid for child in workers.children] if workers else []
 
 

@@ -120,8 +120,8 @@ async def test_it_outlives_workers(engine: OwnedEngine, spoken: list[Heard], wor
     async with engine.open_stored([codes_of(heard) for heard in spoken], None, credit_frames) as stream:
         first = await asyncio.wait_for(stream.next_event(), 60)
         assert isinstance(first, PcmChunk) and first.first_frame == 0
-        assert engine.supervisor._workers is not None
-        os.kill(engine.supervisor._workers.children[worker].pid, signal.SIGKILL)
+        assert engine.pair.workers is not None
+        os.kill(engine.pair.workers.children[worker].pid, signal.SIGKILL)
         stream.grant(first.num_frames)
         chunks = [first]
         while isinstance(event := await asyncio.wait_for(stream.next_event(), 60), PcmChunk):

@@ -1,20 +1,19 @@
 """When commands leave: the first opening of a turn at once, all others together, and always in order."""
 
 import asyncio
-import os
 from collections.abc import Iterator
 
 import pytest
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
-from sonorant.engine.ipc.channel import RingInbox, RingOutbox
-from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.channel import Doorbell, RingInbox, RingOutbox
 from sonorant.engine.ipc.messages import Command, EndText, OpenStream, PcmRecord
-from sonorant.engine.ipc.ring import Ring, _inherited
+from sonorant.engine.ipc.ring import Ring
 from sonorant.engine.serving.traffic import Traffic
 from sonorant.engine.types import PromptPlan
 from sonorant.engine.workers.seat import Seat
+from tests.engine.ipc.other_side import other_side
 
 SAMPLING = load_checkpoint(BUILTIN_VOICE_DIR).default_sampling
 
@@ -22,7 +21,7 @@ SAMPLING = load_checkpoint(BUILTIN_VOICE_DIR).default_sampling
 class Workers:
     def __init__(self, ring_bytes: int = 65_536) -> None:
         commands, unused = Ring(ring_bytes), Ring(1024)
-        reading = _inherited(os.dup(commands.fds()[0]))
+        reading = other_side(commands)
         bells = *Doorbell.pair(), *Doorbell.pair()
         inbox: RingInbox[PcmRecord] = RingInbox(unused, bells[2])
         self.seat = Seat(RingOutbox(commands, bells[0]), inbox, (commands, unused, unused), {})

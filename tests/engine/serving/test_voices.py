@@ -68,7 +68,7 @@ def greedy(engine: OwnedEngine, *, max_frames: int = 24, **voice: object) -> Syn
 @pytest.mark.parametrize("spherical", [False, True])
 async def test_a_mix_with_all_weight_on_one_speaker_is_that_speaker(custom_voice: OwnedEngine, spherical: bool) -> None:
     speakers = custom_voice.info.speakers
-    embeddings = [custom_voice.speaker_embedding(speaker) for speaker in speakers]
+    embeddings = [custom_voice.model.speaker_embedding(speaker) for speaker in speakers]
     for n, speaker in enumerate(speakers):
         weights = [float(n == k) for k in range(len(speakers))]
         mix = mix_embeddings(embeddings, weights, spherical=spherical)
@@ -78,7 +78,7 @@ async def test_a_mix_with_all_weight_on_one_speaker_is_that_speaker(custom_voice
 
 
 async def test_a_mix_of_two_speakers_is_neither(custom_voice: OwnedEngine) -> None:
-    one, other, *_ = (custom_voice.speaker_embedding(speaker) for speaker in custom_voice.info.speakers)
+    one, other, *_ = (custom_voice.model.speaker_embedding(speaker) for speaker in custom_voice.info.speakers)
 
     async def sound(x_vector: Float32Array) -> bytes:
         heard = await say(custom_voice, TEXT, greedy(custom_voice, x_vector=x_vector))
@@ -89,11 +89,11 @@ async def test_a_mix_of_two_speakers_is_neither(custom_voice: OwnedEngine) -> No
 
 
 async def test_speakers_that_are_not_there(custom_voice: OwnedEngine, base: OwnedEngine) -> None:
-    assert custom_voice.speaker_embedding("Vivian").shape == (custom_voice.info.hidden_size,)
+    assert custom_voice.model.speaker_embedding("Vivian").shape == (custom_voice.info.hidden_size,)
     with pytest.raises(UnknownSpeaker, match="did you mean 'vivian'"):
-        custom_voice.speaker_embedding("vivien")
+        custom_voice.model.speaker_embedding("vivien")
     with pytest.raises(UnsupportedTask, match="no speakers"):
-        base.speaker_embedding("vivian")
+        base.model.speaker_embedding("vivian")
 
 
 async def test_a_checkpoint_that_cannot_clone_says_so_before_it_looks(custom_voice: OwnedEngine) -> None:
@@ -182,6 +182,6 @@ async def test_an_embedding_far_beyond_the_checkpoint_s_own_is_refused(base: Own
     size = base.info.hidden_size
     for value in (np.finfo(np.float32).max, 5e3):
         with pytest.raises(InvalidSynthesis, match="the speaker embedding has values up to") as error:
-            base.check(greedy(base, x_vector=np.full(size, value, np.float32)))
+            base.model.check(greedy(base, x_vector=np.full(size, value, np.float32)))
         assert error.value.field == "x_vector"
-    base.check(greedy(base, x_vector=np.full(size, 4.0, np.float32)))
+    base.model.check(greedy(base, x_vector=np.full(size, 4.0, np.float32)))

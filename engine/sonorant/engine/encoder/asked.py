@@ -12,7 +12,7 @@ from sonorant.engine.encoder.wire import Said, packed, read_answer
 from sonorant.engine.errors import EncodingFailed, EngineError, EngineUnavailable
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.fork_server import WORKERS
-from sonorant.engine.ipc.inherited import SocketEnd
+from sonorant.engine.ipc.handed import SocketEnd
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +71,8 @@ class Asked:
         ours, theirs = socket.socketpair()
         with theirs:  # only the child may hold it: its death shows by its closing
             reader, writer = await asyncio.open_unix_connection(sock=ours, limit=READ_AHEAD_BYTES)
-            end = SocketEnd(theirs)
             try:
-                child = await WORKERS.fork(name, main, (settings, end), [end], environment, timeout_s)
+                child = await WORKERS.fork(name, main, (settings, SocketEnd(theirs)), environment, timeout_s)
                 return cls(child, reader, writer)
             except BaseException:
                 writer.close()

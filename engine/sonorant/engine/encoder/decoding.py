@@ -13,7 +13,7 @@ from sonorant.engine.encoder.limits import memory_limit, silent_stderr
 from sonorant.engine.encoder.recording import Recording, read_upload
 from sonorant.engine.encoder.wire import answer, receive, told_recording
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
-from sonorant.engine.ipc.inherited import SocketEnd
+from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.worker import report_loaded
 
 log = logging.getLogger(__name__)

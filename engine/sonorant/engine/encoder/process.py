@@ -20,7 +20,7 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.limits import NICENESS
 from sonorant.engine.encoder.wire import answer, receive
 from sonorant.engine.errors import EncodingFailed
-from sonorant.engine.ipc.inherited import SocketEnd
+from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.worker import report_loaded
 from sonorant.engine.types import Float32Array, Int16Array
 from sonorant.logs import start

@@ -1,15 +1,27 @@
 """Inboxes and outboxes of records: all that a worker loop knows of its neighbours.
 
 `QueueChannel` is both ends within one process; `RingOutbox` and `RingInbox` are the two ends between processes.
+
+Doorbells wake the process on the other side of a ring, and show its death. They carry no data.
+
+Each side of a ring holds one end of a socket pair. The writer rings after it has published a batch, the reader after it
+has made room. Ringing sends one byte. A process that is woken first clears all bytes and then looks at the shared
+memory. If a record is published after that look, its byte is still to come, so no wake-up is lost. If the socket is
+full, the peer has unread bytes and will look anyway.
+
+When a process dies the kernel closes its end, and the other end reads end-of-file: hence exactly one process may hold
+each end.
 """
 
+import select
+import socket
 import time
 from collections import deque
 from collections.abc import Sequence
 from threading import Condition
 from typing import Generic, Protocol, TypeVar, cast
 
-from sonorant.engine.ipc.doorbell import Doorbell
+from sonorant.engine.ipc.handed import Descriptor
 from sonorant.engine.ipc.messages import Record, decode, encode
 from sonorant.engine.ipc.ring import Ring
 
@@ -74,12 +86,71 @@ class QueueChannel(Generic[T]):
             self._changed.notify_all()
 
 
-class RingOutbox(Generic[R]):
-    """The writing end of a ring. `fileno` is readable when the reader has made room or is gone."""
+class Doorbell:
+    def __init__(self, fd: int) -> None:
+        """`fd`: of a socket, which is the doorbell's from now on."""
+        self.__setstate__(fd)
+
+    def __setstate__(self, fd: int) -> None:
+        self.fd = fd  # readable when there is a ring to clear or the peer is gone
+        self._socket = end = socket.socket(fileno=fd)
+        end.setblocking(False)
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+        self.peer_gone = False  # nobody holds the other end any more
+
+    @classmethod
+    def pair(cls) -> tuple["Doorbell", "Doorbell"]:
+        one, other = socket.socketpair()
+        return cls(one.detach()), cls(other.detach())
+
+    def ring(self) -> None:
+        try:
+            self._socket.send(b"\0")
+        except BlockingIOError:
+            pass
+        except (BrokenPipeError, ConnectionResetError):
+            self.peer_gone = True
+
+    def clear(self) -> None:
+        """Forget the rings so far. Look at the shared memory after this, never before."""
+        try:
+            while (received := len(self._socket.recv(4096))) == 4096:
+                pass
+        except BlockingIOError:
+            return
+        except ConnectionResetError:
+            received = 0
+        self.peer_gone = self.peer_gone or received == 0
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Block until the peer rings, has rung since the last `clear`, or is gone."""
+        self._poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __getstate__(self) -> Descriptor:
+        return Descriptor(self.fd)
+
+
+class RingEnd:
+    """One end of a ring, and of the doorbells between both ends."""
 
     def __init__(self, ring: Ring, doorbell: Doorbell) -> None:
         self._ring = ring
         self._doorbell = doorbell
+
+    def fileno(self) -> int:
+        return self._doorbell.fd
+
+    def close(self) -> None:
+        self._ring.close()
+        self._doorbell.close()
+
+
+class RingOutbox(RingEnd, Generic[R]):
+    """The writing end of a ring. `fileno` is readable when the reader has made room or is gone."""
 
     def publish(self, records: Sequence[R]) -> None:
         """Publish all records; block while the ring is full, which does not happen at the sizes the engine chooses."""
@@ -112,23 +183,9 @@ class RingOutbox(Generic[R]):
         """Write in place of a process that has died."""
         self._ring.go_on_writing()
 
-    def fileno(self) -> int:
-        return self._doorbell.fileno()
 
-    def fds(self) -> tuple[int, ...]:
-        return (*self._ring.fds(), *self._doorbell.fds())
-
-    def close(self) -> None:
-        self._ring.close()
-        self._doorbell.close()
-
-
-class RingInbox(Generic[R]):
+class RingInbox(RingEnd, Generic[R]):
     """The reading end of a ring. `fileno` is readable when there may be records to drain or the writer is gone."""
-
-    def __init__(self, ring: Ring, doorbell: Doorbell) -> None:
-        self._ring = ring
-        self._doorbell = doorbell
 
     def drain(self) -> list[R]:
         self._doorbell.clear()
@@ -166,13 +223,3 @@ class RingInbox(Generic[R]):
     def go_on(self) -> None:
         """Read in place of a process that has died."""
         self._ring.go_on_reading()
-
-    def fileno(self) -> int:
-        return self._doorbell.fileno()
-
-    def fds(self) -> tuple[int, ...]:
-        return (*self._ring.fds(), *self._doorbell.fds())
-
-    def close(self) -> None:
-        self._ring.close()
-        self._doorbell.close()

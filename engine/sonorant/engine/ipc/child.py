@@ -9,17 +9,18 @@ import asyncio
 import logging
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import IO, Any
 
 from sonorant import logs
 from sonorant.engine.errors import CheckpointError, EngineError
-from sonorant.engine.ipc.inherited import Inheritable, inherited
+from sonorant.engine.ipc.handed import Descriptor, packed, unpacked
 from sonorant.logs import start
 
 log = logging.getLogger(__name__)
@@ -34,80 +35,43 @@ BOOTSTRAP = (
 )
 
 
-class Adopted:
-    """A child that this process did not start itself, with the part of `subprocess.Popen`'s interface that we need."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self._code: int | None = None
-
-    def poll(self) -> int | None:
-        return self._reap(os.WNOHANG)
-
-    def wait(self) -> int:
-        code = self._reap(0)
-        assert code is not None
-        return code
-
-    def kill(self) -> None:
-        if self.poll() is None:  # not reaped yet, so the pid cannot belong to another process
-            os.kill(self.pid, signal.SIGKILL)
-
-    def _reap(self, options: int) -> int | None:
-        if self._code is None:
-            try:
-                pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # other code in this process has already reaped it
-                pid, status = self.pid, 0
-            if pid:
-                self._code = os.waitstatus_to_exitcode(status)
-        return self._code
-
-
 class Child:
     """A running child. Its target gets a connection as its last argument; what it sends there arrives at `ready`."""
 
-    def __init__(self, name: str, process: "subprocess.Popen[bytes] | Adopted", ready: Connection) -> None:
+    def __init__(self, name: str, pid: int, ready: Connection) -> None:
         self.name = name
+        self.pid = pid
         self.ready = ready
-        self._process = process
-        self._pidfd = os.pidfd_open(process.pid)
+        self.pidfd = os.pidfd_open(pid)  # becomes readable when the child dies
+        self._code: int | None = None  # once it is reaped
 
     @classmethod
-    def spawn(
-        cls,
-        name: str,
-        target: Callable[..., None],
-        args: tuple[Any, ...],
-        inherited: Iterable[Inheritable] = (),
-    ) -> "Child":
-        """Start `target` in a fresh interpreter. Raises OSError if that fails, and leaves nothing behind."""
+    def spawn(cls, name: str, target: Callable[..., None], args: tuple[Any, ...]) -> "Child":
+        """Start `target` in a fresh interpreter, which gets what `args` hold and no other descriptors. Raises OSError
+        if that fails, and leaves nothing behind.
+        """
         ready, child_end = Pipe(duplex=False)
         with ExitStack() as undo:
             undo.callback(ready.close)
             with child_end, os.fdopen(os.memfd_create("sonorant-child"), "w+b") as file:
                 pickle.dump(sys.path, file)
-                write_job(file, target, args, child_end)
+                fds = write_job(file, target, args, child_end)
                 command = [sys.executable, "-c", BOOTSTRAP, f"sonorant-{name}", str(file.fileno())]
-                fds = [file.fileno(), child_end.fileno(), *(fd for each in inherited for fd in each.fds())]
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=fds)
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[file.fileno(), *fds])
             undo.callback(process.wait)
             undo.callback(process.kill)
-            child = cls(name, process, ready)
+            child = cls(name, process.pid, ready)
+            process.returncode = 0  # it is the child who reaps it
             undo.pop_all()
             return child
 
     @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    @property
     def is_dead(self) -> bool:
-        return self._process.poll() is not None
-
-    def fileno(self) -> int:
-        """Return a file descriptor that becomes readable when the child dies."""
-        return self._pidfd
+        if self._code is None:
+            poll = select.poll()
+            poll.register(self.pidfd, select.POLLIN)
+            return bool(poll.poll(0))
+        return True
 
     async def loaded(self) -> Any:
         """Wait until the child is ready for work and return the value it sends: ("ready", value).
@@ -129,21 +93,29 @@ class Child:
         return value
 
     async def dead(self) -> None:
-        await readable(self._pidfd)
+        await readable(self.pidfd)
 
     def kill(self) -> None:
-        self._process.kill()
+        if self._code is None:
+            with suppress(ProcessLookupError):  # other code in this process has reaped it
+                signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def wait(self) -> int:
         """Block until the child is dead and return its exit code; minus the signal's number if a signal killed it."""
-        return self._process.wait()
+        if self._code is None:
+            try:
+                _, status = os.waitpid(self.pid, 0)
+            except ChildProcessError:  # other code in this process has already reaped it
+                status = 0
+            self._code = os.waitstatus_to_exitcode(status)
+        return self._code
 
     def close(self) -> None:
         """Kill the child if it still runs, and close our file descriptors of it."""
         self.kill()
         self.wait()
         self.ready.close()
-        os.close(self._pidfd)
+        os.close(self.pidfd)
 
 
 async def readable(fd: int) -> None:
@@ -156,23 +128,29 @@ async def readable(fd: int) -> None:
         loop.remove_reader(fd)
 
 
-def write_job(file: IO[bytes], target: Callable[..., None], args: tuple[Any, ...], ready: Connection) -> None:
-    """Append the child's job for `main` to the file, and rewind it."""
-    pickle.dump((logging.getLogger().getEffectiveLevel(), target, args, ready.fileno()), file)
+def write_job(file: IO[bytes], target: Callable[..., None], args: tuple[Any, ...], ready: Connection) -> list[int]:
+    """Append the child's job for `main` to the file, and rewind it. Return the descriptors it needs, `ready` first."""
+    job = packed((Descriptor(ready.fileno()), logging.getLogger().getEffectiveLevel(), target, args))
+    pickle.dump(job, file)
     file.seek(0)  # the child shares this position
+    return job[1]
 
 
-def main(name: str, file: IO[bytes]) -> None:
-    """Entry of every child, fresh or forked: run the job in `file`. An exception is logged, and ends it with code 1."""
+def main(name: str, file: IO[bytes], fds: Sequence[int] | None = None) -> None:
+    """Entry of every child, fresh or forked: run the job in `file`. An exception is logged, and ends it with code 1.
+
+    `fds`: the descriptors of the job, unless this process has them under their old numbers.
+    """
     with open("/proc/self/comm", "w") as comm:
         comm.write(name)  # for ps and top
     with file:
-        level, target, args, ready_fd = pickle.load(file)
+        job, numbers = pickle.load(file)
+    ready_fd, level, target, args = unpacked(job, numbers if fds is None else fds)
     logs.set_up(level=level)
     start.begin(name)
     start.phase("imports")
     try:
-        target(*args, Connection(inherited(ready_fd), readable=False))
+        target(*args, Connection(ready_fd, readable=False))
     except Exception:
         log.exception("the %s process has failed", name)
         sys.exit(1)

@@ -18,16 +18,17 @@ import importlib
 import os
 import pickle
 import select
+import signal
 import socket
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
 from typing import Any
 
-from sonorant.engine.ipc.child import Adopted, Child, readable, write_job
+from sonorant.engine.ipc.child import Child, readable, write_job
 from sonorant.engine.ipc.child import main as run_job
-from sonorant.engine.ipc.inherited import Inheritable, SocketEnd, renumber
+from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.logs import start
 
 MAX_FDS = 64  # per worker, which needs fewer than ten
@@ -57,7 +58,8 @@ class ForkServer:
         self.hold()
         try:
             with suppress(OSError):  # the first worker will report it
-                self._start()
+                if self._process is None:
+                    self._start()
             yield
         finally:
             self.release()
@@ -80,11 +82,11 @@ class ForkServer:
         name: str,
         target: Callable[..., None],
         args: tuple[Any, ...],
-        inherited: Iterable[Inheritable],
         environment: Mapping[str, str],
         timeout_s: float,
     ) -> Child:
-        """Start a worker that runs `target`, with `environment` added to ours. The caller must hold the fork server.
+        """Start a worker that runs `target`, with `environment` added to ours. It gets what `args` hold and no other
+        descriptors. The caller must hold the fork server.
 
         Environment variables that a library reads while it is loaded have the values from the fork server's start.
 
@@ -95,30 +97,29 @@ class ForkServer:
         with ExitStack() as undo, self._taking_orphans():
             undo.callback(ready.close)
             with child_end, os.fdopen(os.memfd_create("sonorant-job"), "w+b") as file:
-                fds = [file.fileno(), child_end.fileno(), *(fd for each in inherited for fd in each.fds())]
-                pickle.dump((name, fds, sys.path, {**os.environ, **environment}), file)
-                write_job(file, target, args, child_end)
-                self._send(fds)
-            cancelled = await self._answered(ready.fileno(), timeout_s)
-            if pid := _told(ready):
-                process = Adopted(pid)
-                undo.callback(process.wait)
-                undo.callback(process.kill)
+                pickle.dump((name, sys.path, {**os.environ, **environment}), file)
+                self._send([file.fileno(), *write_job(file, target, args, child_end)])
+            pid, cancelled = await self._told(ready, timeout_s)
+            if pid:
+                undo.callback(os.waitpid, pid, 0)
+                undo.callback(os.kill, pid, signal.SIGKILL)
+                child = Child(name, pid, ready)
+                undo.pop_all()
+                undo.callback(child.close)
             if cancelled is not None:
                 raise cancelled
             if not pid:
                 raise OSError("the fork server died or could not fork a worker; see its log")
-            child = Child(name, process, ready)
             undo.pop_all()
             return child
 
-    async def _answered(self, fd: int, timeout_s: float) -> asyncio.CancelledError | None:
-        """Wait until `fd` is readable or closed; kill the fork server if it hangs, which closes `fd`.
+    async def _told(self, ready: Connection, timeout_s: float) -> tuple[int, asyncio.CancelledError | None]:
+        """Wait for the worker's pid; return 0 if there is no worker. Kill the fork server if it hangs.
 
         A cancellation only shortens the wait; its error is returned.
         """
         cancelled = None
-        answer = asyncio.ensure_future(readable(fd))
+        answer = asyncio.ensure_future(readable(ready.fileno()))
         while not answer.done():
             try:
                 await asyncio.wait([answer], timeout=timeout_s)
@@ -126,10 +127,15 @@ class ForkServer:
                     self._stop()
             except asyncio.CancelledError as error:
                 cancelled, timeout_s = error, min(timeout_s, CANCEL_TIMEOUT_S)
-        return cancelled
+        os.set_blocking(ready.fileno(), True)  # uvloop makes what it polls non-blocking
+        try:
+            return int(ready.recv()), cancelled
+        except EOFError:
+            return 0, cancelled
 
     def _send(self, fds: list[int]) -> None:
-        self._start()
+        if self._process is None:
+            self._start()
         try:
             socket.send_fds(self._requests, [b"\0"], fds)
         except ConnectionError:  # the fork server has died
@@ -138,13 +144,11 @@ class ForkServer:
             socket.send_fds(self._requests, [b"\0"], fds)
 
     def _start(self) -> None:
-        if self._process is not None:
-            return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with theirs:
                 end = SocketEnd(theirs)
-                self._process = Child.spawn("forker", serve, (self._modules, end), [end])
+                self._process = Child.spawn("forker", serve, (self._modules, end))
         except BaseException:
             ours.close()
             raise
@@ -162,8 +166,7 @@ class ForkServer:
         """Let this process adopt orphans while any worker is being started."""
         self._num_awaited += 1
         if self._num_awaited == 1:
-            self._took_orphans = _takes_orphans()
-            _take_orphans(True)
+            self._took_orphans = _take_orphans(True)
         try:
             yield
         finally:
@@ -175,23 +178,12 @@ class ForkServer:
 WORKERS = ForkServer("sonorant.engine.preloaded")  # shared by all engines of this process
 
 
-def _told(ready: Connection) -> int:
-    """Return the pid that the worker sent; 0 if there is no worker."""
-    os.set_blocking(ready.fileno(), True)  # uvloop makes what it polls non-blocking
-    try:
-        return int(ready.recv())
-    except EOFError:
-        return 0
-
-
-def _takes_orphans() -> bool:
-    answer = ctypes.c_int()
-    ctypes.CDLL(None).prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(answer), 0, 0, 0)
-    return bool(answer.value)
-
-
-def _take_orphans(value: bool) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(value), 0, 0, 0)
+def _take_orphans(value: bool) -> bool:
+    """Return whether this process did so before."""
+    before, prctl = ctypes.c_int(), ctypes.CDLL(None).prctl
+    prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    prctl(_PR_SET_CHILD_SUBREAPER, int(value), 0, 0, 0)
+    return bool(before.value)
 
 
 def serve(modules: tuple[str, ...], requests: SocketEnd, ready: Connection) -> None:
@@ -221,8 +213,7 @@ def _fork_worker(requests: socket.socket) -> None:
     select.select([parent], [], [])  # wait until our parent has ended and the owner has adopted us
     os.close(parent)
     file = os.fdopen(fds[0], "rb")
-    name, numbers, sys.path[:], environment = pickle.load(file)
-    renumber(numbers, fds)
+    name, sys.path[:], environment = pickle.load(file)
     os.environ.clear()
     os.environ.update(environment)
     with Connection(os.dup(fds[1]), readable=False) as ready:
@@ -230,4 +221,4 @@ def _fork_worker(requests: socket.socket) -> None:
             ready.send(os.getpid())
         except BrokenPipeError:  # the owner is gone
             os._exit(0)
-    run_job(f"sonorant-{name}", file)
+    run_job(f"sonorant-{name}", file, fds[1:])

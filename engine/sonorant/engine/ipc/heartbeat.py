@@ -5,15 +5,13 @@ shows by the process itself. The other words are counters for metrics: how full 
 """
 
 import mmap
-import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 
-from sonorant.engine.ipc.inherited import inherited
+from sonorant.engine.ipc.handed import SharedMemory
 from sonorant.engine.types import PassCounts
 
 SIZE_BYTES = mmap.PAGESIZE
@@ -60,20 +58,9 @@ _END = _PROMPTS + len(PROMPT_ROW_BUCKETS) + 1
 _COUNTS = attrgetter(*PassCounts.__slots__)
 
 
-class Heartbeat:
+class Heartbeat(SharedMemory):
     def __init__(self) -> None:
-        fd = os.memfd_create("sonorant-heartbeat")
-        try:
-            os.ftruncate(fd, SIZE_BYTES)
-            self._attach(fd)
-        except OSError:
-            os.close(fd)
-            raise
-
-    def _attach(self, fd: int) -> None:
-        self._fd = fd
-        self._mapping = mmap.mmap(fd, SIZE_BYTES)
-        self._words = memoryview(self._mapping).cast("Q")  # one aligned 64-bit store or load per access
+        super().__init__(SIZE_BYTES)
 
     def busy(self) -> None:
         """Record that a step begins."""
@@ -110,20 +97,3 @@ class Heartbeat:
             prompt_steps=tuple(words[_PROMPTS:_END]),
             passes=PassCounts(*words[_PASSES:_ROWS]),
         )
-
-    def fds(self) -> tuple[int, ...]:
-        return (self._fd,)
-
-    def close(self) -> None:
-        self._words.release()
-        self._mapping.close()
-        os.close(self._fd)
-
-    def __reduce__(self) -> tuple[Callable[[int], "Heartbeat"], tuple[int]]:
-        return _inherited, (self._fd,)  # see sonorant.engine.ipc.inherited
-
-
-def _inherited(fd: int) -> Heartbeat:
-    heartbeat = object.__new__(Heartbeat)
-    heartbeat._attach(inherited(fd))
-    return heartbeat

@@ -26,19 +26,15 @@ load-acquire, which are not reordered: what comes before the pair stays before t
 behind the acquire. A doorbell needs no fence: its byte goes through the kernel, whose locks are fences. The engine
 refuses to start on other machines.
 
-Nothing here waits: see sonorant.engine.ipc.doorbell.
-
-The memory has no name (memfd), so nothing can be left behind: it is freed with the last process that holds it.
+Nothing here waits: see sonorant.engine.ipc.channel.
 """
 
-import mmap
-import os
 import platform
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sonorant.engine.errors import EngineError
-from sonorant.engine.ipc.inherited import inherited
+from sonorant.engine.ipc.handed import SharedMemory
 
 HEAD_WORD = 0
 TAIL_WORD = 8
@@ -56,26 +52,17 @@ def record_bytes(payload_bytes: int) -> int:
     return RECORD_HEADER_BYTES - (-payload_bytes // ALIGNMENT) * ALIGNMENT
 
 
-class Ring:
+class Ring(SharedMemory):
     """The shared memory, and this process's position in it. A process either writes or reads."""
 
     def __init__(self, capacity_bytes: int) -> None:
         if (machine := (platform.system(), platform.machine())) not in MACHINES:
             text = "the engine's shared-memory rings need Linux on x86-64 or 64-bit Arm"
             raise EngineError(f"{text}; this is {' on '.join(machine)}")
-        fd = os.memfd_create("sonorant-ring")
-        try:
-            os.ftruncate(fd, DATA_OFFSET - (-capacity_bytes // ALIGNMENT) * ALIGNMENT)
-            self._attach(fd)
-        except OSError:
-            os.close(fd)
-            raise
+        super().__init__(DATA_OFFSET - (-capacity_bytes // ALIGNMENT) * ALIGNMENT)
 
-    def _attach(self, fd: int) -> None:
-        self._fd = fd
-        self._mapping = mmap.mmap(fd, os.fstat(fd).st_size)
-        self._memory = memoryview(self._mapping)
-        self._words = self._memory.cast("Q")
+    def __setstate__(self, fd: int) -> None:
+        super().__setstate__(fd)
         self.capacity_bytes = len(self._memory) - DATA_OFFSET
         # The largest payload: a record takes at most half of the ring, so it fits an empty one at any position.
         self.max_payload_bytes = (self.capacity_bytes // 2 - RECORD_HEADER_BYTES) // ALIGNMENT * ALIGNMENT
@@ -97,11 +84,6 @@ class Ring:
         return self._words[TAIL_WORD] - self._words[HEAD_WORD]
 
     @property
-    def free_bytes(self) -> int:
-        """The writer's room for records, some of which a wrap may waste."""
-        return self.capacity_bytes - (self._position - self._words[HEAD_WORD])
-
-    @property
     def consumed_bytes(self) -> int:
         """Grows as the reader makes progress."""
         return self._words[HEAD_WORD]
@@ -115,7 +97,7 @@ class Ring:
         place = self._position % self.capacity_bytes
         to_end = self.capacity_bytes - place
         wasted = to_end if to_end < size else 0
-        if wasted + size > self.free_bytes:
+        if wasted + size > self.capacity_bytes - (self._position - self._words[HEAD_WORD]):
             return False
         if self._fence is not None:
             self._fence()  # the head is loaded before we store into the room that it freed
@@ -161,18 +143,6 @@ class Ring:
             self._fence()  # the records are loaded before we store the head that frees them
         self._words[HEAD_WORD] = self._position
 
-    def fds(self) -> tuple[int, ...]:
-        return (self._fd,)
-
-    def close(self) -> None:
-        self._words.release()
-        self._memory.release()
-        self._mapping.close()
-        os.close(self._fd)
-
-    def __reduce__(self) -> tuple[Callable[[int], "Ring"], tuple[int]]:
-        return _inherited, (self._fd,)  # see sonorant.engine.ipc.inherited
-
 
 class Fence:
     """A memory fence: loads and stores before the call take effect before those after it."""
@@ -184,9 +154,3 @@ class Fence:
     def __call__(self) -> None:
         self._lock.release()
         self._lock.acquire()
-
-
-def _inherited(fd: int) -> Ring:
-    ring = object.__new__(Ring)
-    ring._attach(inherited(fd))
-    return ring

@@ -1,9 +1,8 @@
 """Bytes that are too many for a message, in memory of their own. They are passed on by a file descriptor."""
 
 import os
-from collections.abc import Callable
 
-from sonorant.engine.ipc.inherited import inherited
+from sonorant.engine.ipc.handed import Descriptor
 
 
 class SharedBytes:
@@ -27,18 +26,14 @@ class SharedBytes:
     def read(self) -> bytes:
         return os.pread(self._fd, os.fstat(self._fd).st_size, 0)
 
-    def fds(self) -> tuple[int, ...]:
-        return (self._fd,)
-
     def __enter__(self) -> "SharedBytes":
         return self
 
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def __reduce__(self) -> "tuple[Callable[[int], SharedBytes], tuple[int]]":
-        return _inherited, (self._fd,)  # see sonorant.engine.ipc.inherited
+    def __getstate__(self) -> Descriptor:
+        return Descriptor(self._fd)
 
-
-def _inherited(fd: int) -> SharedBytes:
-    return SharedBytes(inherited(fd))
+    def __setstate__(self, fd: int) -> None:
+        self._fd = fd

@@ -6,7 +6,7 @@ With one server process, workers have its rings themselves.
 import select
 import time
 from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import zip_longest
 from typing import TypeVar
 
 import numpy as np
@@ -64,9 +64,6 @@ class SharedInbox:
                     del self._heard[fd]
                     self._poll.unregister(fd)
 
-    def fds(self) -> tuple[int, ...]:
-        return tuple(chain.from_iterable(inbox.fds() for inbox in self._inboxes))
-
 
 class SharedOutbox:
     """Publishes each record, or each row of a batch, to the server process of its stream.
@@ -86,9 +83,6 @@ class SharedOutbox:
                 self._gone.add(server)
         if len(self._gone) == len(self._outboxes):
             raise PeerGone
-
-    def fds(self) -> tuple[int, ...]:
-        return tuple(chain.from_iterable(outbox.fds() for outbox in self._outboxes))
 
 
 def by_turns(lists: Sequence[Sequence[T]]) -> Iterator[T]:

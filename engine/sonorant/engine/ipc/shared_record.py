@@ -7,33 +7,37 @@ of its stores; a store of one aligned number is never seen in part.
 import fcntl
 import mmap
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from sonorant.engine.ipc.inherited import inherited
+from sonorant.engine.ipc.handed import Descriptor
 
 
 class SharedRecord:
     """Zero at first. Use it as a context manager to hold the lock, for some microseconds, on the event loop's thread.
 
-    It can be pickled for another process, which must get the file descriptors `fds` as well.
+    It can be handed to another process: see sonorant.engine.ipc.handed. A child that keeps the numbers of the
+    descriptors `fds` can also get it pickled.
     """
 
     def __init__(self, dtype: np.dtype[np.void]) -> None:
-        self._fd = os.memfd_create("sonorant")
+        fd = os.memfd_create("sonorant")
         try:
-            os.ftruncate(self._fd, dtype.itemsize)
-            self._map(dtype)
+            os.ftruncate(fd, dtype.itemsize)
+            self.__setstate__((fd, dtype))
         except OSError:
-            os.close(self._fd)
+            os.close(fd)
             raise
 
-    def _map(self, dtype: np.dtype[np.void]) -> None:
-        self._dtype = dtype
-        self._record = np.frombuffer(mmap.mmap(self._fd, dtype.itemsize), dtype)
+    def __getstate__(self) -> tuple[Descriptor, np.dtype[np.void]]:
+        return Descriptor(self._fd), self._dtype
+
+    def __setstate__(self, state: tuple[int, np.dtype[np.void]]) -> None:
+        self._fd, self._dtype = state
+        os.set_inheritable(self._fd, False)
+        self._record = np.frombuffer(mmap.mmap(self._fd, self._dtype.itemsize), self._dtype)
 
     def field(self, name: str) -> npt.NDArray[Any]:
         """Return a view of a field, which lives as long as whoever uses it."""
@@ -53,13 +57,3 @@ class SharedRecord:
         """Close the descriptor. That of the mapping is closed with the last view."""
         os.close(self._fd)
         del self._record
-
-    def __reduce__(self) -> "tuple[Callable[[int, np.dtype[np.void]], SharedRecord], tuple[int, np.dtype[np.void]]]":
-        return _inherited, (self._fd, self._dtype)  # see sonorant.engine.ipc.inherited
-
-
-def _inherited(fd: int, dtype: np.dtype[np.void]) -> SharedRecord:
-    record = object.__new__(SharedRecord)
-    record._fd = inherited(fd)
-    record._map(dtype)
-    return record

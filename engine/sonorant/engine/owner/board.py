@@ -4,7 +4,6 @@ Each server process writes only its own numbers. It holds the lock while it take
 whether server processes wait for one.
 """
 
-from collections.abc import Callable
 from enum import IntEnum
 
 import numpy as np
@@ -22,9 +21,9 @@ class Word(IntEnum):
 class Board:
     def __init__(self, num_pairs: int = 1, num_servers: int = 1) -> None:
         taken = ("taken", "i8", (num_pairs, num_servers, len(Word)))
-        self._use(SharedRecord(np.dtype([taken, ("waits", "i8", num_servers)])))
+        self.__setstate__(SharedRecord(np.dtype([taken, ("waits", "i8", num_servers)])))
 
-    def _use(self, record: SharedRecord) -> None:
+    def __setstate__(self, record: SharedRecord) -> None:
         self.lock = self._record = record
         self.taken = record.field("taken").data  # quicker than the array, number by number
         self._waits = record.field("waits").data
@@ -45,21 +44,12 @@ class Board:
             self._record.field("taken")[:, server] = 0
             self._waits[server] = False
 
-    def fds(self) -> tuple[int, ...]:
-        return self._record.fds()
-
     def close(self) -> None:
         del self.taken, self._waits
         self._record.close()
 
-    def __reduce__(self) -> "tuple[Callable[[SharedRecord], Board], tuple[SharedRecord]]":
-        return _board, (self._record,)
-
-
-def _board(record: SharedRecord) -> Board:
-    board = object.__new__(Board)
-    board._use(record)
-    return board
+    def __getstate__(self) -> SharedRecord:
+        return self._record
 
 
 class Entry:

@@ -9,8 +9,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from sonorant.engine.ipc.server_ids import server_of
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -29,10 +27,7 @@ class Suspects:
 
     def __init__(self) -> None:
         self._trial: set[int] = set()
-        self._held: deque[list[int]] = deque()  # groups that wait for the end of the trial, each to be tried together
-
-    def may_go_on(self, stream: int) -> bool:
-        return not any(stream in group for group in self._held)
+        self.held: deque[list[int]] = deque()  # groups that wait for the end of the trial, each to be tried together
 
     def on_death(self, live: Sequence[int], was_heard: Callable[[int], bool]) -> Verdict:
         """Workers with these streams have died. All of them are suspects now, except for a culprit."""
@@ -44,7 +39,7 @@ class Suspects:
         together = [stream for stream in others if was_heard(stream)]
         alone = [[stream] for stream in others if not was_heard(stream)]
         self._trial.difference_update(tried)
-        self._held.extendleft(reversed([together, *halves, *alone]))
+        self.held.extendleft(reversed([together, *halves, *alone]))
         self._go_on()
         return Verdict(culprit, bool(tried))
 
@@ -54,23 +49,23 @@ class Suspects:
             return False
         for stream in streams:
             self._trial.discard(stream)
-            for group in self._held:
+            for group in self.held:
                 if stream in group:
                     group.remove(stream)
         return self._go_on()
 
     def _go_on(self) -> bool:
         """Put the next group on trial if nobody is on trial; True if there was one."""
-        before = len(self._held)
-        while not self._trial and self._held:
-            self._trial = set(self._held.popleft())
-        return len(self._held) < before
+        before = len(self.held)
+        while not self._trial and self.held:
+            self._trial = set(self.held.popleft())
+        return len(self.held) < before
 
 
 @dataclass(slots=True)
 class Inquiry:
     awaited: set[int]  # server processes that have not answered
-    live: list[int] = field(default_factory=list)  # ids of streams
+    live: dict[int, int] = field(default_factory=dict)  # the server processes of streams, by the ids of these
     heard: set[int] = field(default_factory=set)
 
 
@@ -86,39 +81,40 @@ class Inquiries:
     def __init__(self) -> None:
         self._open: dict[int, Inquiry] = {}  # by the number of the pair
         self._suspects = Suspects()
-        self._known: set[int] = set()  # streams that were judged and not acquitted
-        self._held: set[int] = set()  # those of them that may not go on yet
+        self._known: dict[int, int] = {}  # as Inquiry.live: streams that were judged and not acquitted
+        self._held: dict[int, int] = {}  # those of them that may not go on yet
 
     def open(self, pair: int, servers: Collection[int]) -> None:
         """Workers have died, and these server processes are asked."""
         self._open[pair] = Inquiry(set(servers))
 
-    def is_awaited(self, pair: int, server: int) -> bool:
-        return pair in self._open and server in self._open[pair].awaited
-
-    def answer(self, pair: int, server: int, live: Iterable[int], heard: Iterable[int]) -> None:
-        """Take a server process's answer, which must be awaited."""
-        inquiry = self._open[pair]
+    def answer(self, pair: int, server: int, live: Iterable[int], heard: Iterable[int]) -> bool:
+        """Take a server process's answer; return False if none of it is awaited."""
+        inquiry = self._open.get(pair)
+        if inquiry is None or server not in inquiry.awaited:
+            return False
         inquiry.awaited.discard(server)
-        inquiry.live += live
+        inquiry.live |= dict.fromkeys(live, server)
         inquiry.heard.update(heard)
+        return True
 
     def leave(self, server: int) -> None:
         """A server process is gone with its streams."""
         for inquiry in self._open.values():
             inquiry.awaited.discard(server)
-            inquiry.live = [stream_id for stream_id in inquiry.live if server_of(stream_id) != server]
-        self.acquit({stream_id for stream_id in self._known if server_of(stream_id) == server})
+            inquiry.live = {stream_id: of for stream_id, of in inquiry.live.items() if of != server}
+        self.acquit({stream_id for stream_id, of in self._known.items() if of == server})
 
-    def is_complete(self, pair: int) -> bool:
-        return pair in self._open and not self._open[pair].awaited
-
-    def judge(self, pair: int) -> Ruling:
-        """Close an inquiry, with the answers that have come."""
-        inquiry = self._open.pop(pair)
+    def judge(self, pair: int, *, must: bool = False) -> Ruling | None:
+        """Close the inquiry of a pair once it is complete, or if it `must` be, with the answers that have come. Return
+        None if it stays open, or there is none."""
+        inquiry = self._open.get(pair)
+        if inquiry is None or (inquiry.awaited and not must):
+            return None
+        del self._open[pair]
         if not inquiry.live:
             return Ruling(0, False)
-        verdict = self._suspects.on_death(inquiry.live, inquiry.heard.__contains__)
+        verdict = self._suspects.on_death(list(inquiry.live), inquiry.heard.__contains__)
         self._known.update(inquiry.live)
         self._held.update(inquiry.live)
         return Ruling(verdict.culprit or 0, verdict.is_narrower)
@@ -126,16 +122,15 @@ class Inquiries:
     def acquit(self, stream_ids: Collection[int]) -> None:
         """Clear streams that were heard, have ended, or have nothing to do next."""
         for inquiry in self._open.values():
-            inquiry.live = [stream_id for stream_id in inquiry.live if stream_id not in stream_ids]
+            inquiry.live = {stream_id: of for stream_id, of in inquiry.live.items() if stream_id not in stream_ids}
         self._suspects.acquit(stream_ids)
-        self._known.difference_update(stream_ids)
-        self._held.difference_update(stream_ids)
+        for stream_id in stream_ids:
+            self._known.pop(stream_id, None)
+            self._held.pop(stream_id, None)
 
     def released(self) -> dict[int, list[int]]:
         """Return the streams that may go on from now on, by server process."""
         by_server: dict[int, list[int]] = {}
-        for stream_id in sorted(self._held):
-            if self._suspects.may_go_on(stream_id):
-                self._held.discard(stream_id)
-                by_server.setdefault(server_of(stream_id), []).append(stream_id)
+        for stream_id in sorted(self._held.keys() - set().union(*self._suspects.held)):
+            by_server.setdefault(self._held.pop(stream_id), []).append(stream_id)
         return by_server

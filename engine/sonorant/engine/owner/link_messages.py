@@ -7,8 +7,7 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.shared_bytes import SharedBytes
 from sonorant.engine.owner.board import Board
 from sonorant.engine.types import Spent
-from sonorant.engine.workers.seat import Facts, Seat
-from sonorant.engine.workers.state import EngineState
+from sonorant.engine.workers.seat import EngineState, Facts, Seat
 
 # From the owner
 
@@ -23,9 +22,6 @@ class PairState:
     facts: Facts
     seat: Seat | None
 
-    def fds(self) -> tuple[int, ...]:
-        return () if self.seat is None else self.seat.fds()
-
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
@@ -36,9 +32,6 @@ class Welcome:
     board: Board
     pairs: tuple[PairState, ...]
     standbys: tuple[bool, ...]  # which pairs are on standby now
-
-    def fds(self) -> tuple[int, ...]:
-        return (*self.board.fds(), *(fd for pair in self.pairs for fd in pair.fds()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import itertools
 
 from sonorant.engine.encoder.wire import Answer, Want
 from sonorant.engine.errors import EngineError, EngineUnavailable
-from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.shared_bytes import SharedBytes
 from sonorant.engine.owner.link_messages import Drop, Encode, Encoded
 from sonorant.engine.types import Spent
@@ -37,7 +37,7 @@ class Recordings:
         answer: asyncio.Future[Encoded] = asyncio.get_running_loop().create_future()
         try:
             with SharedBytes.of(audio) as shared:
-                self._packets.send(Encode(job, pair, want, caller, holder, wait_s, digest, shared), shared.fds())
+                self._packets.send(Encode(job, pair, want, caller, holder, wait_s, digest, shared))
         except OSError as error:
             raise EngineUnavailable(f"the recording cannot be passed to the encoder: {error.strerror}") from error
         self._waiting[job] = answer

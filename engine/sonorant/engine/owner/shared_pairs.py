@@ -11,12 +11,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import PeerGone
+from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.messages import EndServer
-from sonorant.engine.ipc.packets import Packets
 from sonorant.engine.ipc.server_ids import MAX_SERVERS
 from sonorant.engine.owner.board import Board
 from sonorant.engine.owner.encoders import Encoders
@@ -33,16 +32,13 @@ from sonorant.engine.owner.link_messages import (
     RoomFreed,
     Welcome,
 )
-from sonorant.engine.owner.standby import assign_standbys
 from sonorant.engine.workers.prepared import prepared
-from sonorant.engine.workers.seat import Seat
-from sonorant.engine.workers.state import EngineState
-from sonorant.engine.workers.supervisor import Supervisor
+from sonorant.engine.workers.seat import EngineState, Seat, assign_standbys
+from sonorant.engine.workers.worker_pair import WorkerPair
 
 log = logging.getLogger(__name__)
 
 MAX_PAIRS = 32  # a seat at each goes into one message, and has seven descriptors
-ANSWER_TIMEOUT_S = 5.0  # for a server process to say which of its streams ran with workers that have died
 
 
 @asynccontextmanager
@@ -57,34 +53,6 @@ async def shared_pairs(configs: Sequence[EngineConfig], num_servers: int, mps: M
             yield pairs
         finally:
             await pairs.close()
-
-
-class _OwnedPair:
-    def __init__(self, number: int, config: EngineConfig, owner: "SharedPairs", inquiries: Inquiries) -> None:
-        self.number = number
-        self.config = config
-        self.is_standby = config.is_standby
-        self.state = EngineState.STARTING
-        self.inquiries = inquiries
-        self.is_judged = asyncio.Event()  # set while no death waits to be judged
-        self.is_judged.set()
-        self._owner = owner
-        self.supervisor = Supervisor(config, load_checkpoint(config.model), self.enter, owner.num_servers, self._judged)
-
-    def news(self, server: int, reason: str = "") -> PairState:
-        seat = self.supervisor.seat(server) if self.state is EngineState.READY else None
-        return PairState(self.number, self.state, reason, self.supervisor.facts() if seat else {}, seat)
-
-    def enter(self, state: EngineState, reason: str) -> None:
-        self.state = state
-        self._owner.on_state(self, reason)
-
-    async def _judged(self) -> None:
-        try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_S):
-                await self.is_judged.wait()
-        except TimeoutError:
-            self._owner.judge(self)
 
 
 class _Connection:
@@ -108,8 +76,8 @@ class SharedPairs:
         self.configs = configs  # with all sizes chosen
         self.num_servers = num_servers
         self._board = Board(len(configs), num_servers)
-        inquiries = {config.model: Inquiries() for config in configs}
-        self._pairs = [_OwnedPair(n, config, self, inquiries[config.model]) for n, config in enumerate(configs)]
+        self._pairs = [WorkerPair(number, config, num_servers, self) for number, config in enumerate(configs)]
+        self._inquiries = {config.model: Inquiries() for config in configs}  # for all pairs of a checkpoint
         self._encoders = Encoders(configs)
         self._has_started = False
         self._connections: dict[int, _Connection] = {}  # by the number of the server process
@@ -124,7 +92,7 @@ class SharedPairs:
             async with asyncio.TaskGroup() as tasks:
                 for pair in self._pairs:
                     if not pair.is_standby:
-                        tasks.create_task(pair.supervisor.start())
+                        tasks.create_task(pair.start())
                 tasks.create_task(self._encoders.start())
         except BaseExceptionGroup as errors:
             raise _first(errors) from None
@@ -134,12 +102,12 @@ class SharedPairs:
         standbys = [pair for pair in self._pairs if pair.is_standby]
         self._late = [asyncio.create_task(self._load_standby(pair), name="standby") for pair in standbys]
 
-    async def _load_standby(self, pair: _OwnedPair) -> None:
+    async def _load_standby(self, pair: WorkerPair) -> None:
         await asyncio.sleep(pair.config.standby_delay_s)
         alike = [other for other in self._pairs if replace(other.config, is_standby=True) == pair.config]
-        known = next((facts for other in alike if (facts := other.supervisor.facts())), None)
+        known = next((other.workers.facts for other in alike if other.workers is not None), None)
         try:
-            await pair.supervisor.start(known)
+            await pair.start(known)
         except EngineError as error:
             log.error("there is no standby: %s", error)
             pair.enter(EngineState.FAILED, str(error))
@@ -151,10 +119,7 @@ class SharedPairs:
 
     def restarts(self) -> list[tuple[str, int]]:
         """Return the model of each pair, and how often its workers had to be replaced."""
-        return [
-            (config.model.name, pair.supervisor.num_restarts)
-            for config, pair in zip(self.configs, self._pairs, strict=True)
-        ]
+        return [(pair.config.model.name, pair.num_restarts) for pair in self._pairs]
 
     def connect(self, server: int) -> socket.socket:
         """Return the socket for a process that becomes this server process. The one before it was cleared."""
@@ -170,11 +135,11 @@ class SharedPairs:
         """The process of a server process has ended."""
         self._connections.pop(server).packets.close()
         self._encoders.leave(server)
+        for inquiries in self._inquiries.values():
+            inquiries.leave(server)
+            self._release(inquiries)
         for pair in self._pairs:
-            pair.inquiries.leave(server)
-        for pair in self._pairs:
-            self._judge_if_complete(pair)
-            self._release(pair)
+            self.judge(pair, must=False)
 
     async def clear(self, server: int) -> None:
         """End everything of a server process that has left, so that another process can take its place."""
@@ -187,52 +152,45 @@ class SharedPairs:
         for task in self._late:
             task.cancel()
         await asyncio.gather(*self._late, return_exceptions=True)
-        await asyncio.gather(self._encoders.close(), *(pair.supervisor.close() for pair in self._pairs))
+        await asyncio.gather(self._encoders.close(), *(pair.close() for pair in self._pairs))
         for connection in self._connections.values():
             connection.packets.close()
         self._board.close()
 
     # Pairs
 
-    def on_state(self, pair: _OwnedPair, reason: str) -> None:
-        """A pair has entered a new state."""
+    def on_state(self, pair: WorkerPair, reason: str) -> None:
         if pair.state is not EngineState.READY:
             for (number, _), cleared in self._cleared.items():
                 if number == pair.number and not cleared.done():
                     cleared.set_result(None)
-        assign_standbys([each for each in self._pairs if each.inquiries is pair.inquiries])
+        assign_standbys([each for each in self._pairs if each.config.model == pair.config.model])
         welcome = [connection for connection in self._connections.values() if connection.is_welcome]
         if pair.state is EngineState.RESTARTING:
-            pair.is_judged.clear()
-            pair.inquiries.open(pair.number, [connection.number for connection in welcome])
+            self._inquiries[pair.config.model].open(pair.number, [connection.number for connection in welcome])
         for connection in welcome:
-            news = pair.news(connection.number, reason)
-            connection.packets.send(news, news.fds())
-        self._judge_if_complete(pair)
+            connection.packets.send(_news(pair, connection.number, reason))
+        self.judge(pair, must=False)
 
-    def judge(self, pair: _OwnedPair) -> None:
-        """Judge a death, with the answers that have come."""
-        ruling = pair.inquiries.judge(pair.number)
-        if ruling.is_narrower:
-            pair.supervisor.forgive()
-        self._broadcast(Judged(pair.number, ruling.culprit))
-        self._release(pair)
-        pair.is_judged.set()
+    def judge(self, pair: WorkerPair, *, must: bool) -> None:
+        """Judge a death once all answers have come, or if it `must` be, with those that have."""
+        inquiries = self._inquiries[pair.config.model]
+        ruling = inquiries.judge(pair.number, must=must)
+        if ruling is not None:
+            self._broadcast(Judged(pair.number, ruling.culprit))
+            self._release(inquiries)
+            pair.judge(is_forgiven=ruling.is_narrower)
 
-    def _judge_if_complete(self, pair: _OwnedPair) -> None:
-        if pair.inquiries.is_complete(pair.number):
-            self.judge(pair)
-
-    def _release(self, pair: _OwnedPair) -> None:
-        for server, stream_ids in pair.inquiries.released().items():
+    def _release(self, inquiries: Inquiries) -> None:
+        for server, stream_ids in inquiries.released().items():
             if server in self._connections:
                 self._connections[server].packets.send(Released(tuple(stream_ids)))
 
-    async def _end_streams(self, pair: _OwnedPair, server: int) -> None:
+    async def _end_streams(self, pair: WorkerPair, server: int) -> None:
         """End a dead server process's streams with the workers, and empty its rings."""
-        seat = pair.supervisor.seat(server)
-        if pair.state is not EngineState.READY or seat is None:
+        if pair.state is not EngineState.READY or pair.workers is None:
             return  # it ends with the workers
+        seat = pair.workers.seats[server]
         key, loop = (pair.number, server), asyncio.get_running_loop()
         cleared = self._cleared[key] = loop.create_future()
         seat.outbox.go_on()
@@ -256,10 +214,10 @@ class SharedPairs:
             connection.number,
             connection.generation,
             self._board,
-            tuple(pair.news(connection.number) for pair in self._pairs),
+            tuple(_news(pair, connection.number) for pair in self._pairs),
             tuple(pair.is_standby for pair in self._pairs),
         )
-        connection.packets.send(welcome, welcome.fds())
+        connection.packets.send(welcome)
 
     def _broadcast(self, message: object, but: int = -1) -> None:
         for connection in self._connections.values():
@@ -270,16 +228,15 @@ class SharedPairs:
         match message:
             case Lost(number, stream_ids, heard):
                 pair = self._pairs[number]
-                if pair.inquiries.is_awaited(number, connection.number):
-                    pair.inquiries.answer(number, connection.number, stream_ids, heard)
-                    self._judge_if_complete(pair)
+                if self._inquiries[pair.config.model].answer(number, connection.number, stream_ids, heard):
+                    self.judge(pair, must=False)
                 else:  # it comes too late to matter
                     connection.packets.send(Judged(number, 0))
                     connection.packets.send(Released(stream_ids))
             case Acquitted(stream_ids):
-                for pair in self._pairs:
-                    pair.inquiries.acquit(stream_ids)
-                    self._release(pair)
+                for inquiries in self._inquiries.values():
+                    inquiries.acquit(stream_ids)
+                    self._release(inquiries)
             case Encode():
                 self._encoders.encode(connection.number, message, connection.packets.send)
             case Drop(job):
@@ -288,7 +245,14 @@ class SharedPairs:
                 self._broadcast(message, but=connection.number)
             case Broken(number, reason):
                 if self._pairs[number].state is EngineState.READY:
-                    self._pairs[number].supervisor.report_down(reason)
+                    self._pairs[number].report_down(reason)
+
+
+def _news(pair: WorkerPair, server: int, reason: str = "") -> PairState:
+    workers = pair.workers if pair.state is EngineState.READY else None
+    if workers is None:
+        return PairState(pair.number, pair.state, reason, {}, None)
+    return PairState(pair.number, pair.state, reason, workers.facts, workers.seats[server])
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

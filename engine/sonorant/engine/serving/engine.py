@@ -1,46 +1,43 @@
-"""The engine as one asyncio object: text in, PCM chunks out, for many streams at once.
+"""A worker pair of the owner as a server process uses it: text in, PCM chunks out, for many streams at once.
 
 Everything runs in the event loop's thread and nothing blocks it. Knows no gRPC, sessions, pacing or audio encodings.
 """
 
+import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
-from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
-from sonorant.engine.checkpoint.embeddings import largest_value, speaker_embedding
-from sonorant.engine.config import EngineConfig
+from sonorant.engine.config import EngineConfig, device_with_gpus
 from sonorant.engine.encoder.wire import Want
-from sonorant.engine.errors import EngineOverloaded, EngineUnavailable, InvalidSynthesis, UnsupportedTask
+from sonorant.engine.errors import EngineOverloaded, EngineUnavailable
 from sonorant.engine.ipc.heartbeat import Work
+from sonorant.engine.ipc.messages import EndStream, FirstChunk, PcmBatch, PcmRecord, SilentStream, TextPositions
 from sonorant.engine.owner.board import Word
-from sonorant.engine.prompt import layout
-from sonorant.engine.prompt.explain import Explanation, explain_prompt
-from sonorant.engine.prompt.tokenizer import Tokenizer
-from sonorant.engine.prompt.validation import check_size_of_embedding, check_speaker
-from sonorant.engine.serving.info import engine_info
-from sonorant.engine.serving.keeping import KeptStream, check_codes
+from sonorant.engine.owner.link_messages import PairState
+from sonorant.engine.serving.keeping import KeptStream
+from sonorant.engine.serving.model import Model
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.places import Places
-from sonorant.engine.serving.runs import Runs
+from sonorant.engine.serving.routing import Load
 from sonorant.engine.serving.stored import StoredStream
-from sonorant.engine.serving.stream import EngineStream, Opening, check_known_codes
-from sonorant.engine.serving.stream_text import StreamModel
+from sonorant.engine.serving.stream import EngineStream, Opening
 from sonorant.engine.serving.traffic import Traffic
 from sonorant.engine.sizes import listeners
 from sonorant.engine.types import (
-    LARGEST_VALUE,
     EncodedReference,
-    Float32Array,
+    FinishReason,
     Int16Array,
+    PcmChunk,
     RecordingInfo,
+    StreamBudget,
     SynthesisParams,
 )
-from sonorant.engine.workers.state import EngineState
+from sonorant.engine.workers.seat import EngineState, Facts, Seat
 
 log = logging.getLogger(__name__)
 
@@ -55,80 +52,51 @@ class EngineStats:
     work: Mapping[str, Work]  # by the name of the worker
 
 
-@dataclass(frozen=True, slots=True)
-class Texts:
-    """What a server process reads of a checkpoint."""
-
-    checkpoint: Checkpoint
-    tokenizer: Tokenizer
-
-    @classmethod
-    def read(cls, folder: Path) -> "Texts":
-        """Takes a tenth of a second or more. Raises CheckpointError."""
-        checkpoint = load_checkpoint(folder)
-        return cls(checkpoint, Tokenizer.load(folder, checkpoint.characters))
+OnChange: TypeAlias = "Callable[[Engine], None]"
 
 
 class Engine:
-    """A worker pair of the owner, and this process's streams: `start` it, `open` streams while there is room, `close`
-    it.
-    """
+    """A worker pair, and this process's streams with it: `start` it, `open` streams while there is room, `close` it."""
 
     placement: Placement  # of its own streams alone, until the pool sets that of all replicas
 
     def __init__(
         self,
         config: EngineConfig,
-        texts: Texts,
-        on_state: Callable[[EngineState], None],
+        model: Model,
+        on_change: "Callable[[Engine], None]",
         link: OwnerLink,
         number: int = 0,
     ) -> None:
-        """Use `Engine.start`. `number`: of the pair in the server."""
+        """`on_change` gets this engine whenever its workers are in a new state. `number`: of the pair in the server."""
         self.number = number
-        self._config = config
-        self._checkpoint = checkpoint = texts.checkpoint
-        frame_ms = 1000 / checkpoint.frame_rate_hz
-        self._model = StreamModel(checkpoint, texts.tokenizer, config.talker.max_context, frame_ms)
+        self.model = model
+        self.config = config
+        self.gpu = device_with_gpus(config.talker.device)  # on a machine with GPUs; elsewhere all pairs have the same
         self.num_slots, self.max_stored = config.talker.num_slots, config.code2wav.stored_streams
-        self._on_state = on_state
-        self._process = link.process
-        self._taken = link.process.entry(number)
-        self._pair = link.follow(number, self._enter)
-        self._traffic = Traffic(
-            checkpoint.name,
-            lambda records: self._runs.deliver(records, self.placement),
-            self._pair.report_down,
-        )
-        self._recordings = link.recordings
-        self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
-        self._runs = Runs(self._traffic.publish, link.process.ids)
-        self._places = Places()
-        self.resting = self._places.resting
         self.is_standby = config.is_standby
         self.neighbours: Sequence[Engine] = ()  # other pairs of the pool on this GPU, with which it shares its time
+        self.state = EngineState.STARTING  # of the workers
+        self.can_speak: bool | None = None  # whether the present workers can; None: not tried yet
+        self.was_tried = False  # whether its first workers have been tried
+        self.info = dataclasses.replace(model.info, max_streams=config.max_streams)
+        self._on_change = on_change
+        self._link = link
+        self._process = link.process
+        self._taken = link.process.entry(number)
+        self._seat: Seat | None = None  # what this process has of the running workers, if there are any
+        self._traffic = Traffic(model.info.model, self._deliver, lambda reason: link.report_down(number, reason))
+        self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
+        self._running: dict[int, KeptStream] = {}  # by the id of the run, which the workers know
+        self._spoken: asyncio.Future[bool] | None = None  # see `has_spoken`
+        self._places = Places()
+        self.resting = self._places.resting
         self._most_in_time: int | None = None  # streams that the workers, alone on their GPU, can make in time
         self.placement = Placement([self], link.verdicts, link.process.set_waiting)
-        self._largest_value = LARGEST_VALUE
-        if config.load_format != "dummy":
-            self._largest_value = min(LARGEST_VALUE, largest_value(checkpoint))
-        self.state = EngineState.STARTING
-        self.info = engine_info(checkpoint, config)
 
-    @classmethod
-    def start(
-        cls,
-        config: EngineConfig,
-        texts: Texts,
-        on_state: Callable[[EngineState], None],
-        link: OwnerLink,
-        number: int = 0,
-    ) -> "Engine":
-        """Return when the state of pair `number` is known. `texts`: of the config's model."""
-        engine = cls(config, texts, on_state, link, number)
-        on_state(engine.state)
-        engine._pair.start()
-        return engine
+    def start(self) -> None:
+        """Follow the owner's pair from its present state on."""
+        self.change(self._link.follow(self.number, self.change))
 
     @property
     def num_streams(self) -> int:
@@ -136,40 +104,12 @@ class Engine:
         return len(self._streams)
 
     def stats(self) -> EngineStats:
-        seat = self._pair.seat
         return EngineStats(
             num_streams=self.num_streams + self._taken.of_others(Word.STREAMS),
             backlog=self._traffic.backlog,
-            ring_bytes=(0, 0, 0) if seat is None else seat.ring_bytes(),
-            work={} if seat is None else seat.work(),
+            ring_bytes=(0, 0, 0) if self._seat is None else self._seat.ring_bytes(),
+            work={} if self._seat is None else self._seat.work(),
         )
-
-    def check(self, params: SynthesisParams) -> None:
-        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Opens nothing."""
-        self._prompt_of(params)
-
-    def _prompt_of(self, params: SynthesisParams) -> layout.PromptLayout:
-        """Return the layout of the prompt. Raises what `check` raises."""
-        num_chars, limit = len(params.reference_text), self._config.talker.max_context
-        if num_chars > limit:  # a character makes up to four tokens, so this bounds the pickled ids of OpenStream
-            raise InvalidSynthesis(
-                "reference_text",
-                f"reference_text has {num_chars} characters, but {limit} is the most; shorten the recording and its "
-                "text",
-            )
-        prompt = layout.check(params, self._checkpoint, self._model.tokenizer, limit)
-        if params.x_vector is not None:
-            check_size_of_embedding(params.x_vector, self._largest_value, self._checkpoint)
-        return prompt
-
-    def explain(self, params: SynthesisParams, text: str, written: str | None = None) -> Explanation:
-        """Explain the model's input for a text; `written`: the text before phrases in it were respelled.
-
-        Raises InvalidSynthesis if it is too long, and what `check` raises.
-        """
-        self.check(params)
-        max_context = self._config.talker.max_context
-        return explain_prompt(params, text, self._checkpoint, self._model.tokenizer, max_context, written)
 
     def open(
         self,
@@ -183,7 +123,7 @@ class Engine:
         in_turn: bool = False,
         background: bool = False,
     ) -> EngineStream:
-        """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `check` raises.
+        """Open a new stream. Raises EngineUnavailable, EngineOverloaded, or what `Model.check` raises.
 
         `credit_frames` may be made before the first `grant`; the engine's own `credit_frames` are the default and the
         maximum. Raises ValueError for less than 1. `known_codes` [frames, codebooks] are the stream's first frames if
@@ -198,21 +138,19 @@ class Engine:
 
         Nobody listens to a `background` stream in real time: it has what others leave, and gives way to them.
         """
-        limit = self._config.talker.credit_frames
-        credit_frames = limit if credit_frames is None else min(credit_frames, limit)
-        if credit_frames < 1:  # would make the talker fail, and all streams with it
-            raise ValueError(f"a stream was opened with a credit of {credit_frames} frames; frame 0 needs 1")
+        credit_frames = self.model.credit(credit_frames)
         if self.state is not EngineState.READY and not (waits and self.state is EngineState.RESTARTING):
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
-        if self.num_places >= self.max_streams:
-            raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")
-        prompt = self._prompt_of(params)
+        max_streams = self.max_streams
+        if self.num_places >= max_streams:
+            raise EngineOverloaded(f"all {max_streams} streams of the engine are in use; try again later")
+        prompt = self.model.check(params)
         if known_codes is not None:
-            check_known_codes(known_codes, params, self._checkpoint)
+            self.model.check_known(known_codes, params)
         opening = Opening(params, prompt, credit_frames, known_codes, outlives_workers, caller, in_turn, background)
-        stream = EngineStream(next(self._process.ids), opening, self._model, self.placement)
-        if not self._taken.claim(Word.PLACES, self.max_streams, Word.KEPT):
-            raise EngineOverloaded(f"all {self.max_streams} streams of the engine are in use; try again later")
+        stream = EngineStream(next(self._process.ids), opening, self.model, self.placement)
+        if not self._taken.claim(Word.PLACES, max_streams, Word.KEPT):
+            raise EngineOverloaded(f"all {max_streams} streams of the engine are in use; try again later")
         self.placement.add(stream, self)
         return stream
 
@@ -228,20 +166,8 @@ class Engine:
         Credit is as in `open`. If the workers die, the stream continues with others. Raises EngineUnavailable,
         EngineOverloaded, or InvalidSynthesis for codes that no stream of this engine can have made.
         """
-        limit = self._config.talker.credit_frames
-        credit_frames = limit if credit_frames is None else min(credit_frames, limit)
-        if credit_frames < 1:
-            raise ValueError(f"stored codes were opened with a credit of {credit_frames} frames; frame 0 needs 1")
-        max_context, num_past = self._config.talker.max_context, 0 if past_codes is None else len(past_codes)
-        for codes in segments if past_codes is None else [*segments, past_codes]:
-            check_codes("codes", codes, self._checkpoint)
-        if (longest := max(map(len, segments), default=0) + num_past) > max_context:
-            raise InvalidSynthesis(
-                "codes",
-                f"a segment has {longest} frames, past_codes included; max_context allows {max_context}",
-            )
-        if longest == num_past:
-            raise InvalidSynthesis("codes", "these codes have no frames")
+        credit_frames = self.model.credit(credit_frames)
+        self.model.check_stored(segments, past_codes)
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if not self._taken.claim(Word.STORED, self.max_stored):
@@ -264,42 +190,45 @@ class Engine:
         EngineOverloaded, EngineUnavailable, or EncodingFailed if the encoder failed at this recording. A recording that
         is cancelled before its turn is not encoded. Live streams do not wait for the encoder.
         """
-        self._check_clones()
+        self.model.check_clones()
         want = Want.X_VECTOR_AND_CODES if with_codes else Want.X_VECTOR
-        answer, spent = await self._recordings.encode(self.number, audio, want, caller, holder, wait_s)
+        answer, spent = await self._link.recordings.encode(self.number, audio, want, caller, holder, wait_s)
         assert answer.x_vector is not None
         return EncodedReference(answer.x_vector, answer.codes, answer.recording, spent)
 
     async def check_reference(self, audio: bytes, *, caller: int = 0) -> RecordingInfo:
         """Check a recording as `encode_reference` does, and raise the same errors, but do not encode it."""
-        self._check_clones()
-        return (await self._recordings.encode(self.number, audio, Want.NOTHING, caller))[0].recording
-
-    def speaker_embedding(self, speaker: str) -> Float32Array:
-        """Return the embedding [hidden] of one of the checkpoint's speakers, for mixing. Reads one row of a file.
-
-        Raises UnknownSpeaker, or UnsupportedTask if the checkpoint has no speakers or no weights.
-        """
-        check_speaker(speaker, self._checkpoint)
-        if self._config.load_format == "dummy":
-            raise UnsupportedTask("speaker", f"{self.info.model} has random weights; its speakers have no embeddings")
-        return speaker_embedding(self._checkpoint, speaker.lower())
-
-    async def has_spoken(self) -> bool:
-        """Wait for audio of the streams that run here; return False if they end or the workers go down before any."""
-        return await self._runs.has_spoken()
+        self.model.check_clones()
+        return (await self._link.recordings.encode(self.number, audio, Want.NOTHING, caller))[0].recording
 
     def close(self) -> None:
         """Leave the workers. Live streams end."""
-        self._pair.close()
+        self.change(PairState(self.number, EngineState.CLOSED, "the engine is closed", {}, None))
 
-    def _check_clones(self) -> None:
-        if self._checkpoint.speaker_encoder is None:
-            raise UnsupportedTask(
-                "reference", f"{self.info.model} cannot clone a voice; use one that it has, or load a Base checkpoint"
-            )
+    # The state of the workers
 
-    def _measured(self, facts: Mapping[str, Mapping[str, Any]]) -> None:
+    def change(self, news: PairState) -> None:
+        """Follow the owner's pair to a new state. Only at READY there are workers, which are others than before."""
+        self.state, self.can_speak = news.state, None
+        if news.seat is not None:
+            self._seat = news.seat
+            self._traffic.attach(news.seat)
+            self._measured(news.facts)
+            self.placement.on_ready()
+        elif news.state is not EngineState.STARTING:
+            self.was_tried = True
+            try:
+                self._traffic.detach()
+                running = [stream for stream in self._streams.values() if stream.run_id]
+                self._running.clear()
+                self.placement.on_death(self, running, news.reason)
+            finally:
+                if self._seat is not None:
+                    self._seat.close()
+                    self._seat = None
+        self._on_change(self)
+
+    def _measured(self, facts: Facts) -> None:
         """Take what the workers measured into `info`: never more streams than they can make in time for listeners, nor
         more than they measured."""
         self.info = dataclasses.replace(self.info, times_text=facts["talker"].get("alignment_head") is not None)
@@ -307,13 +236,32 @@ class Engine:
         if step_s and codec_s:
             most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz)
             self._most_in_time = most
-            max_streams = min(self._config.max_streams, most, max(step_s))
+            max_streams = min(self.config.max_streams, most, max(step_s))
             self.info = dataclasses.replace(self.info, max_streams=max_streams)
             log.info(
                 "%s: fast enough for %d listeners at once, admits up to %d streams", self.info.model, most, max_streams
             )
 
-    # For the placement
+    @property
+    def public_state(self) -> EngineState:
+        """The state that callers are told: workers serve only once they have spoken."""
+        if self.state is not EngineState.READY or self.can_speak:
+            return self.state
+        return EngineState.STARTING if self.can_speak is None else EngineState.FAILED
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether its workers are being replaced, or new ones have yet to speak for the first time."""
+        return self.was_tried and self.public_state in (EngineState.RESTARTING, EngineState.STARTING)
+
+    # How full it is
+
+    def load(self, *, stored: bool = False) -> Load:
+        """For a choice among pairs; `stored`: for streams of stored codes."""
+        serves = self.state is EngineState.READY and bool(self.can_speak) and not self.is_standby
+        if stored:
+            return Load(serves, self.num_stored, self.max_stored, self.max_stored)
+        return Load(serves, self.num_places, self.num_slots, self.max_streams)
 
     @property
     def max_streams(self) -> int:
@@ -346,6 +294,8 @@ class Engine:
         if change < 0:
             self._process.room_freed()
 
+    # For the placement
+
     def room_for(self, stream: KeptStream, *, queued: bool) -> int:
         if stream.is_stored:
             return self.max_stored - self.num_stored
@@ -372,28 +322,69 @@ class Engine:
         if stream in self.resting:
             self._places.take(stream)
             self._tell_taken()
-        self._runs.begin(stream)
+        run_id = next(self._process.ids)  # of this process's engines, since a stream may move between them
+        self._running[run_id] = stream
+        stream.begin(run_id, time.monotonic(), self._traffic.publish)
 
     def _tell_taken(self) -> None:
         self._taken.tell(Word.PLACES, self._places.num_taken)
         self._taken.tell(Word.STORED, self._places.num_stored)
         self._taken.tell(Word.STREAMS, len(self._streams))
 
-    # What comes from the workers
+    # What comes from the workers. Records name a stream by the id of its run.
 
-    def _enter(self, state: EngineState, reason: str) -> None:
-        if state is EngineState.READY:
-            self.state = state
-            seat = self._pair.seat
-            assert seat is not None
-            self._traffic.attach(seat)
-            self._measured(self._pair.facts)
-            self.placement.on_ready()
-        else:
-            self._traffic.detach()
-            self.state = state
-            running = [stream for stream in self._streams.values() if stream.run_id]
-            self._runs.abandon()
-            self.placement.on_death(self, running, reason)
-            self._runs.tell_if_idle()
-        self._on_state(state)
+    def _deliver(self, records: Sequence[PcmRecord]) -> None:
+        """Pass records on to their streams, and report to the placement who was heard or ended."""
+        now_s = time.monotonic()
+        budgets: dict[int, StreamBudget] = {}  # by run id, of streams whose first chunk is in the next batch
+        for record in records:
+            match record:
+                case FirstChunk(run_id):
+                    budgets[run_id] = record.budget(now_s)
+                case PcmBatch():
+                    self._deliver_batch(record, budgets)
+                case TextPositions(run_ids, frame_indices, positions):
+                    for run_id, frame, position in zip(
+                        run_ids.tolist(), frame_indices.tolist(), positions.tolist(), strict=True
+                    ):
+                        stream = self._running[run_id]
+                        assert isinstance(stream, EngineStream), "only streams with a talker have text positions"
+                        assert stream.text_times is not None, "it has asked for them"
+                        stream.text_times.add_position(frame, position)
+                case SilentStream(run_id, num_frames):
+                    self._running[run_id].on_silence(num_frames)
+                case EndStream(run_id, end):
+                    ended = self._running.pop(run_id)
+                    if end.reason is FinishReason.YIELDED:
+                        self.placement.on_yielded(ended)
+                    elif not ended.has_another_run(end):
+                        self.placement.end(ended, end)
+                    if not self._talks:
+                        self._tell_spoken(False)
+
+    def _deliver_batch(self, batch: PcmBatch, budgets: dict[int, StreamBudget]) -> None:
+        streams = [self._running[run_id] for run_id in batch.stream_ids.tolist()]
+        rows = zip(streams, batch.first_frames.tolist(), batch.samples, batch.codes, strict=True)
+        for stream, first_frame, samples, codes in rows:
+            budget = budgets.pop(stream.run_id, None)  # of the run, of which only a stream's first one counts
+            if stream.was_heard:
+                budget = None
+            stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes, budget))
+        if self._spoken is not None and not all(stream.is_stored for stream in streams):
+            self._tell_spoken(True)
+        self.placement.verdicts.acquit(streams)
+
+    async def has_spoken(self) -> bool:
+        """Wait for audio of the streams that run here; return False if they end before any."""
+        if not self._talks:
+            return False
+        self._spoken = asyncio.get_running_loop().create_future()
+        return await self._spoken
+
+    @property
+    def _talks(self) -> bool:
+        return not all(stream.is_stored for stream in self._running.values())
+
+    def _tell_spoken(self, has_spoken: bool) -> None:
+        if self._spoken is not None and not self._spoken.done():
+            self._spoken.set_result(has_spoken)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from sonorant.engine.errors import EngineError
-from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.server_ids import new_ids
 from sonorant.engine.owner.board import Board, Entry
 from sonorant.engine.owner.link_messages import (
@@ -22,8 +22,6 @@ from sonorant.engine.owner.link_messages import (
 )
 from sonorant.engine.owner.recordings import Recordings
 from sonorant.engine.serving.keeping import KeptStream
-from sonorant.engine.workers.seat import Facts, Seat
-from sonorant.engine.workers.state import EngineState
 
 
 class ServerProcess:
@@ -64,7 +62,7 @@ class OwnerLink:
     def __init__(self, packets: Packets, welcome: Welcome) -> None:
         self._packets = packets
         self._welcome = welcome
-        self._pairs: dict[int, FollowedPair] = {}
+        self._pairs: dict[int, Callable[[PairState], None]] = {}  # what follows each
         self._on_room: Callable[[], None] = lambda: None
         self.verdicts = Verdicts(packets)
         self.recordings = Recordings(packets)
@@ -96,10 +94,14 @@ class OwnerLink:
         """Which pairs are on standby."""
         return self._welcome.standbys
 
-    def follow(self, number: int, on_state: Callable[[EngineState, str], None]) -> "FollowedPair":
-        """Return a pair, whose states are told to `on_state` from `FollowedPair.start` on."""
-        self._pairs[number] = FollowedPair(self._welcome.pairs[number], on_state, self._packets)
-        return self._pairs[number]
+    def follow(self, number: int, change: Callable[[PairState], None]) -> PairState:
+        """Return the present state of a pair; `change` gets all later ones."""
+        self._pairs[number] = change
+        return self._welcome.pairs[number]
+
+    def report_down(self, number: int, reason: str) -> None:
+        """Have the workers of a pair replaced."""
+        self._packets.send(Broken(number, reason))
 
     def listen(self, on_room: Callable[[], None]) -> None:
         """Follow the owner's messages from now on. `on_room` is called when streams that wait may be able to go on."""
@@ -115,7 +117,7 @@ class OwnerLink:
     def _on_message(self, message: Any) -> None:
         match message:
             case PairState(number):
-                self._pairs[number].change(message)
+                self._pairs[number](message)
             case Judged(number, culprit):
                 self.verdicts.on_judged(number, culprit)
             case Released(stream_ids):
@@ -129,43 +131,6 @@ class OwnerLink:
         """This process drains now; nobody judges or encodes any more."""
         self.verdicts.release_all()
         self.recordings.close("the process that owns the encoder is gone")
-
-
-class FollowedPair:
-    """A worker pair that the owner keeps running. From RESTARTING on, its seat must not be used any more."""
-
-    def __init__(self, first: PairState, on_state: Callable[[EngineState, str], None], packets: Packets) -> None:
-        self._first = first
-        self._number = first.pair
-        self._on_state = on_state
-        self._packets = packets
-        self.seat: Seat | None = None  # what this process has of the running workers, if there are any
-        self.facts: Facts = {}  # what each of them reported when it had loaded, by the worker's name
-
-    def start(self) -> None:
-        self.change(self._first)
-
-    def change(self, change: PairState) -> None:
-        if change.state is EngineState.READY:
-            self.seat, self.facts = change.seat, change.facts
-            self._on_state(change.state, change.reason)
-        else:
-            self._leave(change.state, change.reason)
-
-    def report_down(self, reason: str) -> None:
-        """Have the workers replaced."""
-        self._packets.send(Broken(self._number, reason))
-
-    def close(self) -> None:
-        self._leave(EngineState.CLOSED, "the engine is closed")
-
-    def _leave(self, state: EngineState, reason: str) -> None:
-        try:
-            self._on_state(state, reason)
-        finally:
-            if self.seat is not None:
-                self.seat.close()
-                self.seat = None
 
 
 class Verdicts:
@@ -187,7 +152,8 @@ class Verdicts:
         if not comes_back:  # there is nothing to find out
             then(None)
             return
-        self.on_judged(pair, 0)  # if the last one was never judged here: the owner has gone on without
+        if pair in self._awaited:  # the last one was never judged here: the owner has gone on without
+            self.on_judged(pair, 0)
         self._awaited[pair] = then
         self.held.update(live)
         self._reported.update((stream.stream_id, stream) for stream in live)

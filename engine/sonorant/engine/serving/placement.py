@@ -9,11 +9,10 @@ from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol
 
-from sonorant.engine.owner.standby import assign_standbys
 from sonorant.engine.serving.keeping import KeptStream, local_end
 from sonorant.engine.serving.owner_link import Verdicts
 from sonorant.engine.types import FinishReason, StreamEnd
-from sonorant.engine.workers.state import EngineState
+from sonorant.engine.workers.seat import EngineState, assign_standbys
 
 OVER = (EngineState.FAILED, EngineState.CLOSED)  # a pair does not come back from these
 
@@ -63,7 +62,7 @@ class Placement:
 
     def run(self, stream: KeptStream) -> None:
         self._waiting[stream] = None
-        self._place_waiting()
+        self.place_waiting()
 
     def end(self, stream: KeptStream, end: StreamEnd) -> None:
         """End a stream. No stream ends anywhere else."""
@@ -72,7 +71,7 @@ class Placement:
         stream.finish(end)  # an utterance may keep the place for its next stream here, before others see it free
         home.remove_stream(stream)
         self.verdicts.acquit([stream])
-        self._place_waiting()
+        self.place_waiting()
 
     # Called by pairs
 
@@ -88,15 +87,11 @@ class Placement:
         self._home[stream].rest(stream)
         if stream.is_runnable:  # text for it came while this news was on its way
             self._waiting[stream] = None
-        self._place_waiting()
+        self.place_waiting()
 
     def on_ready(self) -> None:
         assign_standbys(self._pairs)
-        self._place_waiting()
-
-    def on_room(self) -> None:
-        """There may be room on a pair, or a stream may go on that might have killed workers."""
-        self._place_waiting()
+        self.place_waiting()
 
     def on_death(self, pair: Pair, running: Sequence[KeptStream], reason: str) -> None:
         """The workers of a pair have died; `running` are the streams that ran there."""
@@ -124,15 +119,17 @@ class Placement:
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
             elif stream.is_runnable:
                 self._waiting[stream] = None
-        self.verdicts.acquit([stream for stream in running if stream not in self._waiting])
+        if done := [stream for stream in running if stream not in self._waiting]:
+            self.verdicts.acquit(done)
         if all(each.state in OVER for each in self._pairs):
             for stream in list(self._home):
                 self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
-        self._place_waiting()
+        self.place_waiting()
 
     # Decisions
 
-    def _place_waiting(self) -> None:
+    def place_waiting(self) -> None:
+        """Place what waits: there may be room on a pair, or a stream may go on that might have killed workers."""
         if not self._waiting:
             return
         self._set_waiting(True)  # before the look, or room that is freed now goes unnoticed

@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.ipc.messages import CancelStream, EndText, GrantCredit, OpenStream, PushText
 from sonorant.engine.prompt.layout import PromptLayout
-from sonorant.engine.serving.keeping import Keeper, Send, StreamCredit, check_codes, local_end
-from sonorant.engine.serving.stream_text import StreamModel, StreamText
+from sonorant.engine.serving.keeping import Keeper, Send, StreamCredit, local_end
+from sonorant.engine.serving.model import Model
+from sonorant.engine.serving.stream_text import StreamText
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd, SynthesisParams
 
 
@@ -38,7 +37,7 @@ class EngineStream:
 
     is_stored = False
 
-    def __init__(self, stream_id: int, opening: Opening, model: StreamModel, keeper: Keeper) -> None:
+    def __init__(self, stream_id: int, opening: Opening, model: Model, keeper: Keeper) -> None:
         self.stream_id = stream_id
         self.ended = False  # all is made; the last events may still wait here to be taken
         self.when_ended: Callable[[], None] | None = None  # called once, at the end
@@ -215,12 +214,3 @@ class EngineStream:
     def _run_if_possible(self) -> None:
         if not self.run_id and self.is_runnable:
             self._keeper.run(self)
-
-
-def check_known_codes(codes: Int16Array, params: SynthesisParams, checkpoint: Checkpoint) -> None:
-    """Raise InvalidSynthesis unless a stream can continue after these frames."""
-    check_codes("known_codes", codes, checkpoint)
-    if len(codes) > params.sampling.max_frames:
-        raise InvalidSynthesis(
-            "known_codes", f"known_codes has {len(codes)} frames, but max_frames is {params.sampling.max_frames}"
-        )

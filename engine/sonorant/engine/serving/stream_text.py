@@ -2,33 +2,23 @@
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
+from sonorant.engine.serving.model import Model
 from sonorant.engine.types import PromptPlan, SynthesisParams
 
 MAX_CHARS_PER_POSITION = 16  # longer text is refused before it is tokenized; English has about 5 per token
 MOST_OF_A_TOKEN = 0.4  # the last token counts as said here: positions stop near its middle, as nothing follows
 
 
-@dataclass(frozen=True, slots=True)
-class StreamModel:
-    """What all streams of a worker pair have in common."""
-
-    checkpoint: Checkpoint
-    tokenizer: Tokenizer
-    max_context: int  # rows of a stream's prompt and frames together
-    frame_ms: float
-
-
 class StreamText:
     """Text is pushed in pieces. The first tokens become a prompt; the others trail it, one for each frame."""
 
     def __init__(
-        self, params: SynthesisParams, prompt: layout.PromptLayout, model: StreamModel, num_known_frames: int
+        self, params: SynthesisParams, prompt: layout.PromptLayout, model: Model, num_known_frames: int
     ) -> None:
         self.plan: PromptPlan | None = None  # the prompt, once there is text for it
         self.sampling = params.sampling  # with as many frames as fit beside the prompt
@@ -36,7 +26,7 @@ class StreamText:
         self.times: TextTimes | None = None  # if asked for, and if the known frames have positions, too
         if params.times_text is not None and len(params.times_text) == num_known_frames:
             delay_ms = model.checkpoint.text_delay_ms
-            self.times = TextTimes(model.tokenizer, model.frame_ms, delay_ms, params.times_text)
+            self.times = TextTimes(model.tokenizer, 1000 / model.info.frame_rate_hz, delay_ms, params.times_text)
         self._model = model
         self._prompt = prompt
         self._asked = params.sampling

@@ -105,9 +105,7 @@ async def _compile(wanted: Sequence[Wanted], filling: ExitStack) -> None:
         filling.callback(WORKERS.release)
         config = wanted[0].config
         try:
-            child = await WORKERS.fork(
-                "kernels", run, (MODULE, wanted), (), config.environment(), config.start_timeout_s
-            )
+            child = await WORKERS.fork("kernels", run, (MODULE, wanted), config.environment(), config.start_timeout_s)
         except OSError as error:
             log.warning("kernels are not compiled ahead: %s", error)
             return

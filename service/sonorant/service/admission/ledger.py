@@ -30,13 +30,12 @@ class Ledger:
         counts = (num_rows, num_processes, len(Kind))
         fields = [("callers", "u8", num_rows), ("paid_off_s", "f8", num_rows), ("counts", "i4", counts)]
         fields += [("uses", "u8", (num_rows, NUM_USES)), ("since_s", "f8", 1)]
-        self._use(SharedRecord(np.dtype([("num_used", "i8", 1), *fields])), 0)
+        self.__setstate__((SharedRecord(np.dtype([("num_used", "i8", 1), *fields])), 0))
         self._num_used[0] = 1
         self._since_s[0] = time.time()
 
-    def _use(self, record: SharedRecord, number: int) -> None:
-        self._record = record
-        self._number = number
+    def __setstate__(self, state: tuple[SharedRecord, int]) -> None:
+        self._record, self._number = record, _ = state
         self._num_used = record.field("num_used")  # rows from here on were never used
         self._callers = record.field("callers")
         self._paid_off_s = record.field("paid_off_s")
@@ -46,7 +45,9 @@ class Ledger:
 
     def of_process(self, number: int) -> "Ledger":
         """Return the same ledger, for the entries of server process `number`."""
-        return _ledger(self._record, number)
+        ledger = object.__new__(Ledger)
+        ledger.__setstate__((self._record, number))
+        return ledger
 
     def total(self, kind: Kind) -> int:
         """Return how many permits all callers have."""
@@ -153,11 +154,5 @@ class Ledger:
     def close(self) -> None:
         self._record.close()
 
-    def __reduce__(self) -> "tuple[Callable[[SharedRecord, int], Ledger], tuple[SharedRecord, int]]":
-        return _ledger, (self._record, self._number)
-
-
-def _ledger(record: SharedRecord, number: int) -> Ledger:
-    ledger = object.__new__(Ledger)
-    ledger._use(record, number)
-    return ledger
+    def __getstate__(self) -> tuple[SharedRecord, int]:
+        return self._record, self._number

@@ -20,9 +20,9 @@ class Readiness:
     def update(self, engine: EnginePool, state: EngineState) -> None:
         """Set the health of the server as a whole and of each checkpoint."""
         self.serves = serves = state is EngineState.READY
-        speaking = {pair.model for pair in engine.pairs() if pair.state is EngineState.READY}
+        speaking = engine.speaking() if serves else set()
         serving = dict.fromkeys(("", READINESS, *SERVICES), serves)
-        serving |= {f"{MODEL}{info.model}": serves and info.model in speaking for info in engine.infos}
+        serving |= {f"{MODEL}{info.model}": info.model in speaking for info in engine.infos}
         self._health.set_serving(serving)
 
     async def follow(

@@ -36,9 +36,9 @@ from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.messages import EndStream, FirstChunk, FlushStream, OpenStream, PcmBatch, SilentStream, encode
 from sonorant.engine.ipc.ring import Ring
 from sonorant.engine.types import PromptPlan
-from sonorant.engine.workers import supervisor
+from sonorant.engine.workers import worker_pair
 from sonorant.engine.workers.ring_sizes import RingSizes
-from sonorant.engine.workers.workers import Workers
+from sonorant.engine.workers.worker_pair import Workers
 from tests.child_pids import child_pids
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.processes import run_engine
@@ -53,7 +53,7 @@ TALKER, CODE2WAV = 0, 1
 
 
 def worker_pids(engine: OwnedEngine) -> list[int]:
-    workers = engine.supervisor._workers
+    workers = engine.pair.workers
     return [child.pid for child in workers.children] if workers else []
 
 
@@ -99,7 +99,7 @@ async def take_all(stream: EngineStream, grants: bool) -> list[PcmChunk | Stream
 async def test_workers_that_die_or_hang_are_replaced_until_they_no_longer_load_and_every_stream_ends_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, assert_no_children: Callable[[], None]
 ) -> None:
-    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,) * 5)
+    monkeypatch.setattr(worker_pair, "RESTART_DELAYS_S", (0.0,) * 5)
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
     watched, others = Watched(), open_files()
     engine = await start_engine(dataclasses.replace(CONFIG, model=model), watched.on_state)
@@ -125,8 +125,8 @@ async def test_workers_that_die_or_hang_are_replaced_until_they_no_longer_load_a
 
     # Two failures in a row are too many now, however long it is from one to the next.
     clock = itertools.count(time.monotonic() + 1000.0, 1000.0)
-    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))
-    monkeypatch.setattr(supervisor, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(worker_pair, "RESTART_DELAYS_S", (0.0,))
+    monkeypatch.setattr(worker_pair, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     (model / "model.safetensors").unlink()
     streams = await speaking_streams(engine)
     os.kill(worker_pids(engine)[TALKER], signal.SIGKILL)
@@ -175,8 +175,8 @@ async def test_workers_come_back_although_all_files_are_taken() -> None:
 
 @pytest.mark.slow
 async def test_that_workers_cannot_be_started_is_no_failure_of_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "START_AGAIN_S", 0.0)
-    monkeypatch.setattr(supervisor, "RESTART_DELAYS_S", (0.0,))  # one more would be the last
+    monkeypatch.setattr(worker_pair, "START_AGAIN_S", 0.0)
+    monkeypatch.setattr(worker_pair, "RESTART_DELAYS_S", (0.0,))  # one more would be the last
     watched = Watched()
     engine = await start_engine(CONFIG, watched.on_state)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -202,20 +202,20 @@ async def test_that_workers_cannot_be_started_is_no_failure_of_theirs(monkeypatc
 async def test_the_worker_that_died_is_named_and_not_the_one_that_left_because_of_it() -> None:
     watched = Watched()
     engine = await start_engine(CONFIG, watched.on_state)
-    workers = engine.supervisor._workers
+    workers = engine.pair.workers
     assert workers is not None
     talker, code2wav = workers.children
     loop = asyncio.get_running_loop()
-    loop.remove_reader(talker.fileno())  # the news of its death comes late
+    loop.remove_reader(talker.pidfd)  # the news of its death comes late
     stream = engine.open(speech(engine), outlives_workers=False)
     stream.push_text("Hello there.")
     assert isinstance(await asyncio.wait_for(stream.next_event(), 60), PcmChunk)
     talker.kill()
     await code2wav.dead()
-    while code2wav.fileno() in loop._selector.get_map():  # type: ignore[attr-defined]  # noqa: ASYNC110
+    while code2wav.pidfd in loop._selector.get_map():  # type: ignore[attr-defined]  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     assert watched.states == [EngineState.STARTING, EngineState.READY]
-    engine.supervisor._died(talker)
+    engine.pair._died(talker)
     end = (await take_all(stream, grants=True))[-1]
     assert isinstance(end, StreamEnd) and f"the talker worker {talker.pid} died (exit code -9)" in end.detail
     await engine.close()
@@ -238,7 +238,7 @@ async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
         for stream in streams:
             stream.push_text("Hello there.")
             stream.end_text()
-        del engine._runs._running[streams[0].run_id]
+        del engine._running[streams[0].run_id]
         return [(await take_all(stream, grants=True))[-1] for stream in streams]
 
     engine = await start_engine(CONFIG, watched.on_state)
@@ -334,7 +334,7 @@ def test_on_uvloop_closing_while_speaking_or_restarting_leaves_nothing(assert_no
 
 @pytest.mark.slow
 def test_no_worker_outlives_a_killed_parent() -> None:
-    with closing(Child.spawn("parent", run_engine, (CONFIG,), [])) as parent:
+    with closing(Child.spawn("parent", run_engine, (CONFIG,))) as parent:
         workers = [os.pidfd_open(pid) for pid in parent.ready.recv()]
         parent.kill()
         for worker in workers:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sonorant.engine.ipc.packets import Packets
+from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.ring import Ring
 
 
@@ -40,7 +40,7 @@ async def ends() -> Any:
 async def test_a_shared_ring_travels_with_its_message(ends: tuple[Packets, Packets]) -> None:
     one, other = ends
     ring = Ring(1024)
-    one.send(("for you", ring), ring.fds())
+    one.send(("for you", ring))
     ((text, received),) = await Received(other).until(1)
     ring.write([b"hello"])
     ring.publish()
@@ -56,7 +56,7 @@ async def test_what_the_socket_does_not_take_waits_and_keeps_its_files(ends: tup
         ring = Ring(1024)
         ring.write([number.to_bytes(2, "big")])
         ring.publish()
-        one.send((number, ring, bytes(500)) if number % 100 == 0 else (number, None, bytes(500)), ring.fds())
+        one.send((number, ring, bytes(500)) if number % 100 == 0 else (number, None, bytes(500)))
         ring.close()
     messages = await Received(other).until(2000)
     assert [number for number, _, _ in messages] == list(range(2000))
