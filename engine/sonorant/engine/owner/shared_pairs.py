@@ -19,7 +19,6 @@ from sonorant.engine.ipc.messages import EndServer
 from sonorant.engine.ipc.server_ids import MAX_SERVERS
 from sonorant.engine.owner.board import Board
 from sonorant.engine.owner.encoders import Encoders
-from sonorant.engine.owner.judge import Inquiries
 from sonorant.engine.owner.link_messages import (
     Acquitted,
     Broken,
@@ -32,6 +31,7 @@ from sonorant.engine.owner.link_messages import (
     RoomFreed,
     Welcome,
 )
+from sonorant.engine.workers.judge import Inquiries
 from sonorant.engine.workers.prepared import prepared
 from sonorant.engine.workers.seat import EngineState, Seat, assign_standbys
 from sonorant.engine.workers.worker_pair import WorkerPair

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine.ipc.server_ids import new_ids, server_of
-from sonorant.engine.owner.judge import Inquiries, Suspects
+from sonorant.engine.workers.judge import Inquiries, Suspects
 
 PAIR = 0
 

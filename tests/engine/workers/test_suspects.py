@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.owner.judge import Suspects
+from sonorant.engine.workers.judge import Suspects
 
 
 def may_go_on(suspects: Suspects, stream: int) -> bool:
