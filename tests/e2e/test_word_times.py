@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sonorant.client import AudioChunk, Marks, SpeechClient, synthesis_config
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2
+from tests.cutting_proxy import CuttingProxy
 from tests.e2e.server_process import ServerProcess
 from tests.service.harness import Transcript, cancel, end, flush, read_all, read_until, say, speak
 from tests.spoken_words import true_spans
@@ -114,6 +116,32 @@ async def test_a_barge_in_tells_how_far_the_words_were_heard(stub: Any) -> None:
     heard = [mark for mark in transcript.marks["u1"] if mark.start_ms < 2000]
     chars = transcript.done["u1"].stats.spoken_chars
     assert chars in (heard[-1].text_end, heard[-2].text_end), "whole words, up to the one that is being spoken"
+
+
+async def test_after_lost_connections_words_are_told_as_if_nothing_had_been(server: ServerProcess, stub: Any) -> None:
+    whole = (await speak(stub, [settings(), say(TEXT), end()])).marks["u1"]
+    marks: list[synthesis_pb2.Mark] = []
+    num_samples, cuts_ms = 0, [560, 2400]
+    async with (
+        CuttingProxy(server.port) as proxy,
+        SpeechClient(f"127.0.0.1:{proxy.port}") as client,
+        client.speak(synthesis_config(seed=5), timestamps=True, max_lead_ms=200) as session,
+    ):
+        await session.send_text(TEXT)
+        await session.finish()
+        async for event in session:
+            match event.payload:
+                case AudioChunk() as audio:
+                    num_samples += audio.num_samples
+                    if cuts_ms and num_samples >= 24 * cuts_ms[0] and proxy.cut():
+                        del cuts_ms[0]
+                case Marks() as told:
+                    marks += told.marks
+    assert not cuts_ms
+    assert_words_of(marks, TEXT, num_samples / 24)
+    for mark, usual in zip(marks, whole, strict=True):
+        # Of the first frame after a loss, the engine reports no position.
+        assert mark.start_ms == pytest.approx(usual.start_ms, abs=2 * FRAME_MS), mark.text
 
 
 async def test_progress_marks_stay_estimates(stub: Any) -> None:

@@ -26,7 +26,7 @@ import soxr
 from sonorant.client import SpeechClient, synthesis_config
 from sonorant.client.local_server import local_server
 from sonorant.engine.types import Int16Array
-from sonorant.service.utterance.word_times import BLOCK_MS, LOUD
+from sonorant.service.utterance.part import BLOCK_MS, LOUD
 from sonorant.training.evaluation import acoustics
 from sonorant.training.evaluation.recognizer import (
     SAMPLE_RATE_HZ,

@@ -71,6 +71,8 @@ class SynthesisParams:
     # If not None, `EngineStream.text_times` says when which text is spoken. Its values are the
     # `EngineStream.text_positions` of the known frames.
     times_text: tuple[float, ...] | None = None
+    # In place of positions that are not known: some characters, and when each is over in the known frames, in ms.
+    times_told: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

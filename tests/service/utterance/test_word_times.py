@@ -153,3 +153,20 @@ def test_after_a_short_word_the_others_catch_up_with_the_engine() -> None:
     assert [word.text for word in words] == text.split()
     assert [word.estimated for word in words[4:]] == [False] * 5
     assert all(word.start_ms - begins_ms(word.start) <= 80 for word in words[4:])
+
+
+def test_what_another_session_told_is_told_in_the_times_of_its_part() -> None:
+    times = WordTimes(RATE, 2.0, as_written())
+    times.resume([(3, 500), (7, 900), (11, 1250), (17, 1500)])
+    for text in ("One two", " six seven nine"):
+        times.segmenter.push(text)
+        times.push_text(text)
+        times.end_text()
+    assert times.told_words() == ((2, 1000), (6, 1800))
+    times.skip_audio(RATE * 2)
+    times.end_audio()
+    told = ((3, 500), (9, 1000))
+    assert times.told_words() == told
+    times.skip_audio(RATE)
+    times.take_due(1400)
+    assert times.told_words() == told, "also of words that were reported"

@@ -4,6 +4,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.prompt import layout
 from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
@@ -23,10 +25,11 @@ class StreamText:
         self.plan: PromptPlan | None = None  # the prompt, once there is text for it
         self.sampling = params.sampling  # with as many frames as fit beside the prompt
         self.ended = False
-        self.times: TextTimes | None = None  # if asked for, and if the known frames have positions, too
-        if params.times_text is not None and len(params.times_text) == num_known_frames:
-            delay_ms = model.checkpoint.text_delay_ms
-            self.times = TextTimes(model.tokenizer, 1000 / model.info.frame_rate_hz, delay_ms, params.times_text)
+        self.times: TextTimes | None = None  # if asked for, and if something is known of the known frames, too
+        positions, told = params.times_text, params.times_told
+        if positions is not None and (told or len(positions) == num_known_frames):
+            frame_ms, delay_ms = 1000 / model.info.frame_rate_hz, model.checkpoint.text_delay_ms
+            self.times = TextTimes(model.tokenizer, frame_ms, delay_ms, positions, told)
         self._model = model
         self._prompt = prompt
         self._asked = params.sampling
@@ -120,12 +123,21 @@ class StreamText:
 class TextTimes:
     """When each part of a text is spoken, computed from the text positions that the workers send for each frame."""
 
-    def __init__(self, tokenizer: Tokenizer, frame_ms: float, delay_ms: int, positions: Iterable[float]) -> None:
-        """`delay_ms`: by how much a position comes after its sound. `positions` are those of the frames made before."""
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        frame_ms: float,
+        delay_ms: int,
+        positions: Iterable[float],
+        told: Sequence[tuple[int, float]] = (),
+    ) -> None:
+        """`delay_ms`: by how much a position comes after its sound. `positions` are those of the frames made before;
+        `told` stands in for them: see `SynthesisParams.times_told`."""
         self.offsets = TokenOffsets(tokenizer)
         self._frame_ms = frame_ms
         self.delay_ms = delay_ms
         self._positions = list(positions)  # at the middle of each frame that is known, in tokens
+        self._told = told
         self._last_spoken: float | None = None  # position at which all text is said; None while more may come
 
     @property
@@ -167,7 +179,18 @@ class TextTimes:
     def go_on_at(self, frame: int) -> float:
         """Forget positions from this frame on, and return about where the speech is when it continues there."""
         del self._positions[frame:]
+        if self._told and len(self._positions) < frame:
+            self._positions = self._told_positions(frame)
         return self._last
+
+    def _told_positions(self, num_frames: int) -> list[float]:
+        """Return the positions of the first frames from what was told of them. What a caller told need not grow."""
+        tokens = [self.offsets.position_of(char) for char, _ in self._told]
+        ends_ms = [end_ms + self.delay_ms for _, end_ms in self._told]
+        middles_ms = (np.arange(num_frames) + 0.5) * self._frame_ms
+        grown = np.maximum.accumulate([0.0, *ends_ms]), np.maximum.accumulate([0.0, *tokens])
+        positions: list[float] = np.interp(middles_ms, *grown).tolist()
+        return positions
 
     @property
     def _last(self) -> float:

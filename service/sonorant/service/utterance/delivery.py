@@ -197,7 +197,8 @@ class Delivery:
             segment.detach()
         if segment.stream is None:
             known = frames.codes(frames.num_frames) if frames.num_frames else None
-            self._segments.open(segment, self._pacer.ahead_frames(), known)
+            told = () if speech.known is None else self._word_times.told_words()
+            self._segments.open(segment, self._pacer.ahead_frames(), known, told)
         speech.opened()
         assert segment.credit is not None, "it was opened"
         segment.credit.begin(self._taken_samples, self._statistics.num_frames)

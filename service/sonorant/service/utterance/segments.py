@@ -207,11 +207,17 @@ class Segments:
         segment.empty()
         return ends
 
-    def open(self, segment: Segment, credit_frames: int, known_codes: Int16Array | None = None) -> None:
+    def open(
+        self,
+        segment: Segment,
+        credit_frames: int,
+        known_codes: Int16Array | None = None,
+        told: tuple[tuple[int, float], ...] = (),
+    ) -> None:
         """Give the segment its stream. Raises what `Reservation.open` raises.
 
         `credit_frames`: how many frames it may make after the known ones. `known_codes` [frames, codebooks]: frames of
-        the segment that it continues.
+        the segment that it continues. `told`: when their words are over, if another session told that.
         """
         spec = self._spec
         if (carried := segment.carried) is not None:
@@ -228,7 +234,7 @@ class Segments:
         else:
             if spec.info.times_text and carried is None:  # the times of carried frames may be unknown
                 num_known = 0 if known_codes is None else len(known_codes)
-                params = replace(params, times_text=segment.text_positions[:num_known])
+                params = replace(params, times_text=segment.text_positions[:num_known], times_told=told)
             stream = self.reservation.open(params, credit_frames, known_codes)
         segment.attach(stream, Credit(stream, credit_frames, self.audio_of(segment), spec.info.frame_samples))
 

@@ -18,6 +18,7 @@ from sonorant.engine import (
     StreamFailed,
 )
 from sonorant.service.text.revision import heard_to
+from sonorant.service.utterance.part import ReachedMs
 from sonorant.service.utterance.phrases import PhraseStream, SpokenPhrase
 from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.resumption import KnownSegment, Resumption, Skipped
@@ -25,7 +26,7 @@ from sonorant.service.utterance.segment_frames import SegmentFrames
 from sonorant.service.utterance.segments import Segment, Segments
 from sonorant.service.utterance.signs import BABBLE_LONGER, STANDING, SUSPECT_STANDING
 from sonorant.service.utterance.statistics import Statistics
-from sonorant.service.utterance.word_times import ReachedMs, WordTimes
+from sonorant.service.utterance.word_times import WordTimes
 from sonorant.tts.v1 import audio_pb2
 
 MAX_HEALS = 2  # per utterance

@@ -9,31 +9,26 @@ A model that loses its text stands still in it and may then leap over many words
 sound at one place its words are estimated, and words of a leap are spread out. Such marks say that they are estimates.
 """
 
+import itertools
 import re
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from sonorant.service.audio.pcm import Samples
 from sonorant.service.text.checks import WIDE, is_speakable, is_wide
 from sonorant.service.text.segmenter import Segmenter
+from sonorant.service.utterance.part import Part, ReachedMs
 from sonorant.tts.v1 import synthesis_pb2
 
 DEFAULT_MS_PER_UNIT = 61.0  # of the built-in voice
-SILENCE_AFTER_MS = 200.0  # usual silence at the end of a segment
-LOUD = 400.0  # root mean square above which a block is sound
-BLOCK_MS = 10
 MIN_UNITS = 20  # the least text from which the rate is learned
 LEAST_LASTS = 0.6  # share of the estimated duration that is reported for a word whose end is not known yet
 LEAST_OF_A_LEAP = 0.25  # share of it that a word lasts at least, even if the engine reports all of a sentence at once
 STANDSTILL_MS = 3000  # sound after a word's estimated duration from which on the next words are estimated
 REPORT_MS = 100  # a word that begins later than reported by more than this is an estimate
 
-ReachedMs = Callable[[int], float | None]  # when a character of a segment's spoken text begins; None: not known yet
 
 _WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
 _LONG = re.compile(rf"[\d{WIDE}]")  # a digit is a word
@@ -68,66 +63,6 @@ def units(word: str) -> int:
     return 1 + sum(map(str.isalnum, word)) + 3 * num_long + (4 if word[-1] in _PAUSES else 0)
 
 
-@dataclass(slots=True, eq=False)
-class _Part:
-    """A segment: its words that were not reported yet, and what is known of its audio, in times of its own: from its
-    beginning, and before `speed`."""
-
-    speed: float
-    start: int = 0  # offset of its text
-    spoken_start: int = 0  # the same in the spoken text
-    # The latest text. It is divided into words only when more comes or somebody asks, so as not to delay its speech.
-    unread: str = ""
-    read_end: int = 0  # offset at which it begins
-    words: deque[tuple[int, str, int]] = field(default_factory=deque)  # not reported yet: offset, word, units
-    units_left: int = 0  # of these words
-    units: int = 0
-    unfinished: str = ""  # a word of which more may come
-    text_end: int | None = None  # offset of its end, once that is known
-    audio_ms: float = 0.0
-    audio_ended: bool = False
-    onset_ms: float | None = None  # when the first sound begins
-    loud_ms: list[float] = field(default_factory=list)  # the end of each block with sound
-    reached_ms: ReachedMs | None = None
-    delay_ms: float = 0.0  # by how much its reports may come after the audio
-    has_told: bool = False  # whether a word was reported
-    # The latest audio. It is measured only when more comes or somebody asks, so as not to delay its first frames.
-    unmeasured: Samples | None = None
-
-    def speech_end_ms(self) -> float:
-        """Return when the speech ends. Only for audio that has ended."""
-        onset_ms = self.onset_ms or 0.0
-        return self.audio_ms - min(SILENCE_AFTER_MS, (self.audio_ms - onset_ms) / 3)
-
-    def push_audio(self, samples: Samples, rate_hz: int) -> None:
-        self.measure(rate_hz)
-        if self.onset_ms is None or self.reached_ms is not None:
-            self.unmeasured = samples
-        self.audio_ms += len(samples) * 1000 / rate_hz
-
-    def measure(self, rate_hz: int) -> None:
-        """Find the sounds in all audio so far."""
-        samples, self.unmeasured = self.unmeasured, None
-        if samples is None:
-            return
-        start_ms = self.audio_ms - len(samples) * 1000 / rate_hz
-        for block in _loud_blocks(samples, rate_hz):
-            end_ms = start_ms + (int(block) + 1) * BLOCK_MS
-            # A single block is not speech: the codecs of the built-in voices begin with a pulse of 10 ms.
-            if self.onset_ms is None and self.loud_ms and end_ms - self.loud_ms[-1] < 1.5 * BLOCK_MS:
-                self.onset_ms = self.loud_ms[-1] - BLOCK_MS
-            self.loud_ms.append(end_ms)
-
-    def sound_ms(self, since_ms: float) -> float:
-        """Return how much sound there was since then."""
-        return (len(self.loud_ms) - bisect_right(self.loud_ms, since_ms)) * BLOCK_MS
-
-    def sound_end_ms(self, since_ms: float, until_ms: float) -> float:
-        """Return the end of the last sound between the two times, or `until_ms` if there is none."""
-        index = bisect_right(self.loud_ms, until_ms)
-        return self.loud_ms[index - 1] if index and self.loud_ms[index - 1] > since_ms else until_ms
-
-
 class WordTimes:
     """Relates text and audio. Each is pushed in order, divided into the same parts."""
 
@@ -145,12 +80,12 @@ class WordTimes:
         self._speed = speed
         self.segmenter = segmenter
         self._num_chars = 0
-        self._parts = deque([_Part(speed)])  # text is added to the last; the words of the first are being reported
+        self._parts = deque([Part(speed)])  # text is added to the last; the words of the first are being reported
         # All times here are of the audio as it is sent.
         self._start_ms = 0.0  # of the first part
         self._at_ms = 0.0  # the earliest time at which its next word can begin
         self._told_ms = 0.0  # everything up to here was reported: no later word may begin before
-        self._open: tuple[_Part, int, float] | None = None  # the last word, if its end was not known; see `_close`
+        self._open: tuple[Part, int, float] | None = None  # the last word, if its end was not known; see `_close`
         self._moved_ms = 0.0  # when the last word that the engine reported is usually over
         self._ends_ms = [0.0]  # when each reported word ends, and ...
         self._text_ends = [0]  # ... its end in the text
@@ -175,7 +110,7 @@ class WordTimes:
     def end_text(self) -> None:
         """End the text of this part. Text pushed next belongs to another one."""
         self._parts[-1].text_end = at = self._num_chars
-        self._parts.append(_Part(self._speed, at, self.segmenter.spoken_of(at), read_end=at))
+        self._parts.append(Part(self._speed, at, self.segmenter.spoken_of(at), read_end=at))
 
     def revise_text(self, start: int) -> None:
         """Drop the text of the part that begins at `start`, and all parts after it. Reported words stay."""
@@ -205,6 +140,21 @@ class WordTimes:
         part.measure(self._rate_hz)
         part.onset_ms = part.onset_ms or 0.0
         part.audio_ms += num_samples * 1000 / self._rate_hz
+
+    def told_words(self) -> tuple[tuple[int, float], ...]:
+        """Return what another session told of the part whose audio comes now: the last character of each word, in the
+        part's spoken text, and when it is over in the part's own time."""
+        part = self._sounding()
+        self._read(part)
+        before = itertools.takewhile(lambda each: each is not part, self._parts)
+        begin_ms = self._start_ms + sum(each.audio_ms / each.speed for each in before)
+        ends = [end for end in self._text_ends if end > part.start]
+        ends += [start + len(word) for start, word, _ in part.words]
+        return tuple(
+            (self.segmenter.spoken_of(end) - part.spoken_start - 1, (ends_ms - begin_ms) * part.speed)
+            for end in ends
+            if (ends_ms := self._told_before.get(self.segmenter.written_end(end))) is not None
+        )
 
     def take_back_audio(self, num_samples: int, *, was_ended: bool) -> None:
         """Take back the last audio, which nobody has heard. Other audio will come in its place."""
@@ -266,14 +216,14 @@ class WordTimes:
         before = (end for end, ends_ms in self._told_before.items() if ends_ms <= heard_ms)
         return max(told, *(end for end in before if end <= self.segmenter.num_chars), 0)
 
-    def _sent_ms(self, part: _Part, own_ms: float) -> float:
+    def _sent_ms(self, part: Part, own_ms: float) -> float:
         """Return when in the audio as it is sent something is that has a time of the first part's own."""
         return self._start_ms + own_ms / part.speed
 
-    def _own_ms(self, part: _Part, sent_ms: float) -> float:
+    def _own_ms(self, part: Part, sent_ms: float) -> float:
         return (sent_ms - self._start_ms) * part.speed
 
-    def _sounding(self) -> _Part:
+    def _sounding(self) -> Part:
         return next(part for part in self._parts if not part.audio_ended)
 
     @property
@@ -283,7 +233,7 @@ class WordTimes:
         self._read(part)
         return part.units * self.ms_per_unit
 
-    def _begins(self, part: _Part) -> tuple[float, float | None] | None:
+    def _begins(self, part: Part) -> tuple[float, float | None] | None:
         """Return when the part's next word begins, and how late that is by the engine's report; None if not known."""
         if self._ended_before_ms(part) is not None:
             return self._ends_ms[-1], None
@@ -298,7 +248,7 @@ class WordTimes:
         begins_ms = max(earliest_ms, self._sent_ms(part, reached_ms))
         return begins_ms, self._own_ms(part, begins_ms) - reached_ms
 
-    def _next_word(self, part: _Part, begins_ms: float, late_ms: float | None) -> Word:
+    def _next_word(self, part: Part, begins_ms: float, late_ms: float | None) -> Word:
         """Take the part's next word. `late_ms`: how late its beginning is by the engine's report, if there is one."""
         before_ms = self._ended_before_ms(part)
         start, text, num_units = part.words.popleft()
@@ -330,9 +280,9 @@ class WordTimes:
         estimated = late_ms is None or late_ms > REPORT_MS + part.delay_ms
         return Word(text, begin, end, round(begins_ms), round(ends_ms), estimated)
 
-    def _ended_before_ms(self, part: _Part) -> float | None:
-        """Return when the next word is over if another session told that, and the engine does not."""
-        if part.reached_ms is not None or not self._told_before:
+    def _ended_before_ms(self, part: Part) -> float | None:
+        """Return when the next word is over if another session told that."""
+        if not self._told_before:
             return None
         start, text, _ = part.words[0]
         return self._told_before.get(self.segmenter.written_end(start + len(text)))
@@ -347,7 +297,7 @@ class WordTimes:
             ms_per_unit = (ends_ms - self._first_before_ms) * speed / self._units_before
             self.ms_per_unit = min(max(ms_per_unit, DEFAULT_MS_PER_UNIT / 4), DEFAULT_MS_PER_UNIT * 4)
 
-    def _ends_known_ms(self, part: _Part, spoken_end: int, begins_ms: float) -> float | None:
+    def _ends_known_ms(self, part: Part, spoken_end: int, begins_ms: float) -> float | None:
         """Return when a word ends: where the next one begins, or where the sound ends if a pause comes first."""
         assert part.reached_ms is not None
         reached_ms = part.reached_ms(spoken_end)
@@ -367,7 +317,7 @@ class WordTimes:
             self._open = None
             self._ends_ms[-1] = max(known_ms, self._ends_ms[-2])
 
-    def _read(self, part: _Part) -> None:
+    def _read(self, part: Part) -> None:
         """Divide all text of the part so far into words."""
         start = part.read_end - len(part.unfinished)
         text = part.unfinished + part.unread
@@ -379,7 +329,7 @@ class WordTimes:
             else:
                 self._add(part, start + match.start(), match[0])
 
-    def _add(self, part: _Part, start: int, word: str) -> None:
+    def _add(self, part: Part, start: int, word: str) -> None:
         spoken = self.segmenter.respell(word)
         if start >= self._text_ends[-1] and is_speakable(spoken):
             num_units = units(spoken)
@@ -390,11 +340,3 @@ class WordTimes:
     def _told(self, end_ms: float, text_end: int) -> None:
         self._ends_ms.append(max(end_ms, self._ends_ms[-1]))
         self._text_ends.append(text_end)
-
-
-def _loud_blocks(samples: Samples, rate_hz: int) -> npt.NDArray[np.intp]:
-    """Return the numbers of the blocks that have sound."""
-    size = rate_hz * BLOCK_MS // 1000
-    blocks = samples[: len(samples) // size * size].reshape(-1, size).astype(np.float32)
-    loud: npt.NDArray[np.intp] = np.flatnonzero(np.einsum("ij,ij->i", blocks, blocks) > LOUD**2 * size)
-    return loud
