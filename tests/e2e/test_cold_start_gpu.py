@@ -13,7 +13,7 @@ from tests.e2e.server_process import ServerProcess
 def test_nothing_is_compiled_after_the_list_of_kernels_was(tmp_path: Path) -> None:
     """As every file of code is older than the note that all of the list is compiled."""
     folder = tmp_path / "kernels"
-    settings = ("--load-format", "dummy", "--num-slots", "16", "--max-decode-batch", "16")
+    settings = ("--load-format", "dummy", "--num-slots", "16")
     environment = {**os.environ, "TRITON_CACHE_DIR": str(folder), "CUDA_CACHE_PATH": str(tmp_path / "driver")}
     model = ("--model", "qwen3-tts-12hz-0.6b-customvoice")
     with (
