@@ -156,7 +156,6 @@ class Checkpoint:
     default_sampling: SamplingParams  # generation_config.json; seed 0
     max_segment_chars: int  # generation_config.json: how much text it speaks well in one go
     silent_first_frames: int  # generation_config.json: in how many frames at its beginning it may be silent
-    text_delay_ms: int  # generation_config.json: by how much its positions in the text come after the sound
     characters: Characters  # generation_config.json: those it was trained on; all others are folded to them
 
     @property
@@ -205,7 +204,6 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         default_sampling=_default_sampling(generation),
         max_segment_chars=generation.size("max_segment_chars"),
         silent_first_frames=generation.size("silent_first_frames", least=0),
-        text_delay_ms=generation.size("text_delay_ms", least=0),
         characters=_characters(generation),
     )
     _check_consistent(checkpoint)

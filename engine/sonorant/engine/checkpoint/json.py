@@ -25,7 +25,6 @@ MOST: Mapping[str, int] = {
     "num_residual_layers": 16,
     "num_semantic_quantizers": 256,
     "silent_first_frames": 8,
-    "text_delay_ms": 500,
 }
 MAX_SIZES = 16  # in a list
 MAX_NUMBER = 1e30
@@ -161,7 +160,6 @@ GENERATION_DEFAULTS: Json = {
     "text_characters": "unicode",
     "max_segment_chars": 1000,
     "silent_first_frames": 0,
-    "text_delay_ms": 0,
 }
 
 

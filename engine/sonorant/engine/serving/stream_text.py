@@ -28,8 +28,7 @@ class StreamText:
         self.times: TextTimes | None = None  # if asked for, and if something is known of the known frames, too
         positions, told = params.times_text, params.times_told
         if positions is not None and (told or len(positions) == num_known_frames):
-            frame_ms, delay_ms = 1000 / model.info.frame_rate_hz, model.checkpoint.text_delay_ms
-            self.times = TextTimes(model.tokenizer, frame_ms, delay_ms, positions, told)
+            self.times = TextTimes(model.tokenizer, 1000 / model.info.frame_rate_hz, positions, told)
         self._model = model
         self._prompt = prompt
         self._asked = params.sampling
@@ -127,15 +126,13 @@ class TextTimes:
         self,
         tokenizer: Tokenizer,
         frame_ms: float,
-        delay_ms: int,
         positions: Iterable[float],
         told: Sequence[tuple[int, float]] = (),
     ) -> None:
-        """`delay_ms`: by how much a position comes after its sound. `positions` are those of the frames made before;
-        `told` stands in for them: see `SynthesisParams.times_told`."""
+        """`positions` are those of the frames made before; `told` stands in for them: see
+        `SynthesisParams.times_told`."""
         self.offsets = TokenOffsets(tokenizer)
         self._frame_ms = frame_ms
-        self.delay_ms = delay_ms
         self._positions = list(positions)  # at the middle of each frame that is known, in tokens
         self._told = told
         self._last_spoken: float | None = None  # position at which all text is said; None while more may come
@@ -158,7 +155,7 @@ class TextTimes:
         if frame == 0:
             return 0.0
         before = self._positions[frame - 1]
-        return max(0.0, (middle - (after - position) / (after - before)) * self._frame_ms - self.delay_ms)
+        return max(0.0, (middle - (after - position) / (after - before)) * self._frame_ms)
 
     def end_text(self, last_char: int) -> None:
         """Note that the text is complete, and that this is its last character that is spoken."""
@@ -186,7 +183,7 @@ class TextTimes:
     def _told_positions(self, num_frames: int) -> list[float]:
         """Return the positions of the first frames from what was told of them. What a caller told need not grow."""
         tokens = [self.offsets.position_of(char) for char, _ in self._told]
-        ends_ms = [end_ms + self.delay_ms for _, end_ms in self._told]
+        ends_ms = [end_ms for _, end_ms in self._told]
         middles_ms = (np.arange(num_frames) + 0.5) * self._frame_ms
         grown = np.maximum.accumulate([0.0, *ends_ms]), np.maximum.accumulate([0.0, *tokens])
         positions: list[float] = np.interp(middles_ms, *grown).tolist()

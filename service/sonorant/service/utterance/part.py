@@ -38,7 +38,6 @@ class Part:
     onset_ms: float | None = None  # when the first sound begins
     loud_ms: list[float] = field(default_factory=list)  # the end of each block with sound
     reached_ms: ReachedMs | None = None
-    delay_ms: float = 0.0  # by how much its reports may come after the audio
     has_told: bool = False  # whether a word was reported
     # The latest audio. It is measured only when more comes or somebody asks, so as not to delay its first frames.
     unmeasured: Samples | None = None

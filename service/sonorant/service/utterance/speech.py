@@ -188,10 +188,7 @@ class Speech:
             self._spoken = self.segments.gather()
         if self.spec.times_words:  # phrases in the cache have no times
             times = self.stream.text_times if isinstance(self.stream, EngineStream) else None
-            if times is None:
-                self.word_times.follow(None)
-            else:
-                self.word_times.follow(partial(self._reached_ms, times.reached_ms), times.delay_ms)
+            self.word_times.follow(None if times is None else partial(self._reached_ms, times.reached_ms))
 
     def not_opened(self) -> bool:
         """There was no place. Return whether that is all the same, as the stream was lost: its end says why."""

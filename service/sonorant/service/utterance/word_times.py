@@ -27,7 +27,7 @@ MIN_UNITS = 20  # the least text from which the rate is learned
 LEAST_LASTS = 0.6  # share of the estimated duration that is reported for a word whose end is not known yet
 LEAST_OF_A_LEAP = 0.25  # share of it that a word lasts at least, even if the engine reports all of a sentence at once
 STANDSTILL_MS = 3000  # sound after a word's estimated duration from which on the next words are estimated
-REPORT_MS = 100  # a word that begins later than reported by more than this is an estimate
+REPORT_MS = 200  # a word that begins later than reported by more than this, two frames and a bit, is an estimate
 
 
 _WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
@@ -125,11 +125,9 @@ class WordTimes:
         written = self.segmenter.written_end(start)
         self._told_before = {end: ends_ms for end, ends_ms in self._told_before.items() if end <= written}
 
-    def follow(self, reached_ms: ReachedMs | None, delay_ms: float = 0.0) -> None:
-        """Use the engine's reports for the part whose audio comes now; None: there are none. `delay_ms`: by how much
-        they may come after the audio: a word that is reported then begins where the next audio does."""
-        part = self._sounding()
-        part.reached_ms, part.delay_ms = reached_ms, delay_ms
+    def follow(self, reached_ms: ReachedMs | None) -> None:
+        """Use the engine's reports for the part whose audio comes now; None: there are none."""
+        self._sounding().reached_ms = reached_ms
 
     def push_audio(self, samples: Samples) -> None:
         self._sounding().push_audio(samples, self._rate_hz)
@@ -277,7 +275,7 @@ class WordTimes:
         self._at_ms = ends_ms
         self._told(ends_ms, start + len(text))
         begin, end = self.segmenter.written_begin(start), self.segmenter.written_end(start + len(text))
-        estimated = late_ms is None or late_ms > REPORT_MS + part.delay_ms
+        estimated = late_ms is None or late_ms > REPORT_MS
         return Word(text, begin, end, round(begins_ms), round(ends_ms), estimated)
 
     def _ended_before_ms(self, part: Part) -> float | None:
