@@ -1,12 +1,13 @@
 """Marks of a model that loses its text, stands still in it and leaps: spread out, and said to be estimates."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
 
 from sonorant.service.utterance.signs import STANDING, Signs
-from sonorant.service.utterance.word_times import STANDSTILL_MS, Word, WordTimes
+from sonorant.service.utterance.word_times import REPORT_MS, STANDSTILL_MS, Word, WordTimes
 from tests.service.fake_speech import as_written
 
 RATE = 24_000
@@ -53,7 +54,12 @@ def test_marks_do_not_pile_up(leaps_at_ms: float) -> None:
     assert all(later.start_ms - word.start_ms >= 40 for word, later in itertools.pairwise(words))
     assert all(word.start_ms < word.end_ms <= later.start_ms for word, later in itertools.pairwise(words))
     assert [word.estimated for word in words[:3]] == [False] * 3
-    assert sum(word.estimated for word in words) >= 7
+    assert sum(word.estimated for word in words) >= 5
+    reports = Reports(leaps_at_ms)
+    reports.now_ms = math.inf
+    for word in words:
+        late_ms = word.start_ms - (reports.reached_ms(word.start) or 0.0)
+        assert word.estimated == (not -1 <= late_ms <= REPORT_MS + 1), (word, late_ms)
 
 
 def test_words_are_estimated_while_the_model_stands_still() -> None:

@@ -24,7 +24,8 @@ async def prepared(configs: Sequence[EngineConfig], mps: MpsMode) -> AsyncIterat
     configs = _sharing(await asyncio.to_thread(sized, configs))
     start.phase("sizes")
     async with compiling(configs), mps_for(mps, configs, await asyncio.to_thread(this_machine)) as folder:
-        start.phase("MPS")
+        if folder:
+            start.phase("MPS")
         yield [
             dataclasses.replace(config, mps_pipe_directory=folder or config.mps_pipe_directory) for config in configs
         ]
