@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runner(folder: Path, rounded: bool) -> Code2WavRunner:
     made = new_runner(folder)
-    assert isinstance(made._decoder, CompiledCode2Wav) and made._decoder._rounds == rounded
+    assert isinstance(made._decoder, CompiledCode2Wav) and made._decoder.is_rounded == rounded
     return made
 
 

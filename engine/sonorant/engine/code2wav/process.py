@@ -107,7 +107,7 @@ def _load(
         "frame_s": facts["frame_s"] if facts else runner.frame_time() if device.type == "cuda" else 0.0,
     }
     start.phase("duration of a call")
-    if runner.is_compiled:
+    if runner.is_rounded:
         leave_cores_to_functions()
     return (batcher, runner), info
 

@@ -51,7 +51,7 @@ class CompiledCode2Wav:
     def __init__(self, functions: Any, decoder: Code2Wav) -> None:
         """`functions` is `sonorant.engine.cpu.library.library()`; `decoder` is in float32 and `fits`."""
         self._functions = functions
-        self._rounds = is_rounded(decoder)
+        self.is_rounded = is_rounded(decoder)
         self._config, self._tails = decoder.config, TailLayout()
         self._kept = Kept()
         self._codec = self._codec_of(decoder)
@@ -192,12 +192,12 @@ class CompiledCode2Wav:
         num_out, num_in, taps = weight.shape
         bias = weight.new_zeros(num_out) if bias is None else _padded(bias, 0)
         scales = None
-        if self._rounds:
+        if self.is_rounded:
             largest = weight.abs().amax((1, 2)).clamp_min(TINY) / LIMIT
             scales = self._kept.tensor(largest)
             weight = (weight / largest[:, None, None]).round_().short()
         packed = weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1)  # [out / 16, taps, in, 16]
-        if self._rounds:
+        if self.is_rounded:
             packed = packed.reshape(*packed.shape[:2], -1, 2, LANES).transpose(3, 4)  # [out / 16, taps, in / 2, 16, 2]
         start = 0 if tail is None else self._tail(tail)
         addresses = self._kept.tensor(packed.contiguous()), scales, self._kept.tensor(bias)

@@ -143,7 +143,7 @@ def _load(
         "step_s": step_s,
         "alignment_head": runner.alignment_head and astuple(runner.alignment_head),
     }
-    if runner.is_compiled:
+    if runner.is_rounded:
         leave_cores_to_functions()
     return (scheduler, runner, _wait(config, device)), info
 

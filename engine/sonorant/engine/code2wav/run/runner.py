@@ -121,9 +121,9 @@ class Code2WavRunner:
         start.phase("first calls")
 
     @property
-    def is_compiled(self) -> bool:
-        """Whether the C functions compute, and torch next to nothing."""
-        return isinstance(self._decoder, CompiledCode2Wav)
+    def is_rounded(self) -> bool:
+        """Whether the C functions compute with many weights, and torch next to nothing."""
+        return isinstance(self._decoder, CompiledCode2Wav) and self._decoder.is_rounded
 
     @property
     def pass_sizes(self) -> Sequence[int]:
@@ -254,7 +254,7 @@ class Code2WavRunner:
     def _warm_up(self, chunk_sizes: Sequence[int]) -> None:
         """Make the first call of each shape, which is slow, so that it does not delay a stream's first audio. Compiled
         functions get nothing ready for a shape."""
-        for num_frames in sorted(set(chunk_sizes[:1] if self.is_compiled else chunk_sizes)):
+        for num_frames in sorted(set(chunk_sizes[:1] if isinstance(self._decoder, CompiledCode2Wav) else chunk_sizes)):
             self.decode([0], np.zeros((1, num_frames, self._num_codebooks), np.int16))
         self.reset(0)
 

@@ -69,7 +69,8 @@ class TalkerRunner:
         self._cache = KVCache(checkpoint.talker.stack, config.talker, self.num_pages, device, dtype)
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
         parts = (talker, checkpoint, config, self._cache, self._slots)
-        is_compiled = rounding is not None or (device.type == "cpu" and fits(checkpoint, dtype))
+        self.is_rounded = rounding is not None  # the C functions compute with many weights, and torch next to nothing
+        is_compiled = self.is_rounded or (device.type == "cpu" and fits(checkpoint, dtype))
         functions = library() if fused is None and is_compiled else None
         simple = PlainSteps(*parts) if functions is None else CompiledSteps(functions, *parts)
         self._steps: PlainSteps | CompiledSteps | FusedSteps = simple
@@ -100,11 +101,6 @@ class TalkerRunner:
     def assign(self, slot: int, pages: Sequence[int]) -> None:
         """Give a slot these pages, from position 0 on, in place of those it had."""
         self._cache.assign(slot, pages)
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether the C functions compute, and torch next to nothing."""
-        return isinstance(self._steps, CompiledSteps)
 
     @property
     def is_asynchronous(self) -> bool:
