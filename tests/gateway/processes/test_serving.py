@@ -145,7 +145,8 @@ def test_a_way_to_the_servers_that_cannot_be_is_told(variable: str, says: str, m
 
 async def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tmp_path: Path) -> None:
     async with served(FakeEngine()) as behind:
-        arguments = ("--server", behind.address, "--processes", "2")
+        # All addresses of IPv6 are those of IPv4, too: nearly all requests here come by IPv4.
+        arguments = ("--server", behind.address, "--processes", "2", "--listen", "[::]:0")
         process = await asyncio.to_thread(GatewayProcess, tmp_path / "log", *arguments)
         try:
             await asyncio.to_thread(process.wait_for, "listening")  # the second one
@@ -170,6 +171,9 @@ async def test_several_processes_share_a_port_and_one_that_dies_is_replaced(tmp_
                         )
 
             assert await requests() >= 5, "each answers for all"
+            by_ipv6 = process.url.replace("127.0.0.1", "[::1]")
+            async with aiohttp.ClientSession(by_ipv6) as http, http.get("/ready") as response:
+                assert response.status == 200
             workers = await asyncio.to_thread(children, process.process.pid)
             os.kill(workers[-1], signal.SIGKILL)
             await asyncio.to_thread(process.wait_for, "listening")
