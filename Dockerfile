@@ -8,7 +8,8 @@
 #     sonorant --model /models
 #
 # With TLS: --env SONORANT_CLIENT_CA=/path/in/it.pem --health-cmd 'sonorant health --server NAME.OF.THE.CERTIFICATE:50051'
-# Without --model, the checkpoint in the package is served. The volume keeps the kernels that the first start compiles.
+# Without --model, the checkpoint in the package is served. The volume begins with the image's kernels, and keeps those
+# that a start compiles.
 
 FROM python:3.11-slim-bookworm AS base
 ENV PATH=/opt/sonorant/bin:$PATH \
@@ -70,4 +71,8 @@ RUN apt-get update \
     && python -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")'
 USER 10001:10001
 COPY --from=build-cuda /opt/sonorant /opt/sonorant
+# Compiled kernels of a 1.7B checkpoint, so that the first start on such a card need not wait for them; half a minute of
+# eight cores for each. Compute capabilities; none with --build-arg CARDS=
+ARG CARDS="8.0 8.6 8.9 9.0 10.0 12.0"
+RUN for card in ${CARDS}; do python -m sonorant.engine.tools.kernels --card "$card" || exit 1; done
 VOLUME /home/sonorant/.triton

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from sonorant.engine.tools.kernels import CARDS
 from sonorant.gateway.settings import parse_args as parse_gateway_args
 from sonorant.hosting.children import STOP_TIMEOUT_S
 from sonorant.service.config import parse_args
@@ -84,6 +85,13 @@ def test_the_unit_of_the_gateway(tmp_path: Path) -> None:
     config = parse_gateway_args([arguments[0], str(tmp_path / "gateway.toml"), *arguments[2:]], {})
     assert Path(command).name == "sonorant-gateway" and config.processes == 2
     assert int(unit["Service"]["TimeoutStopSec"]) > config.drain_grace_s + STOP_TIMEOUT_S
+
+
+def test_the_image_has_kernels_for_every_card_that_is_compiled_for() -> None:
+    (cards,) = re.findall(r'^ARG CARDS="(.*)"$', DOCKERFILE, re.MULTILINE)
+    assert cards.split() == list(CARDS)
+    # What comes after it would be lost.
+    assert DOCKERFILE.index("sonorant.engine.tools.kernels") < DOCKERFILE.index("VOLUME /home/sonorant/.triton")
 
 
 def test_kubernetes_manifest(tmp_path: Path) -> None:
