@@ -155,6 +155,24 @@ def test_after_a_short_word_the_others_catch_up_with_the_engine() -> None:
     assert all(word.start_ms - begins_ms(word.start) <= 80 for word in words[4:])
 
 
+def test_a_short_word_does_not_delay_the_next() -> None:
+    times, now_ms = WordTimes(RATE, 1.0, as_written()), 0
+
+    def reached_ms(char: int) -> float | None:
+        begins_ms = 70.0 if char < 9 else 400.0 if char < 16 else 900.0
+        return begins_ms if begins_ms <= now_ms - 40 else None  # to the middle of the last frame
+
+    times.follow(reached_ms)
+    times.push_text("The train leaves.")
+    times.end_text()
+    words: list[Word] = []
+    for now_ms in range(80, 640, 80):
+        times.push_audio(np.full(RATE * 80 // 1000, 8000, np.int16))
+        words += times.take_due(now_ms)
+    assert [word.start_ms for word in words] == [0, 80, 400]  # what lies before 80 was sent, and the first told, before
+    assert not any(word.estimated for word in words)
+
+
 def test_what_another_session_told_is_told_in_the_times_of_its_part() -> None:
     times = WordTimes(RATE, 2.0, as_written())
     times.resume([(3, 500), (7, 900), (11, 1250), (17, 1500)])

@@ -22,9 +22,11 @@ from sonorant.service.text.segmenter import Segmenter
 from sonorant.service.utterance.part import Part, ReachedMs
 from sonorant.tts.v1 import synthesis_pb2
 
-DEFAULT_MS_PER_UNIT = 61.0  # of the built-in voice
+DEFAULT_MS_PER_UNIT = 61.0  # until a segment was heard; linden and wren take 46
 MIN_UNITS = 20  # the least text from which the rate is learned
-LEAST_LASTS = 0.6  # share of the estimated duration that is reported for a word whose end is not known yet
+# Share of the estimated duration, without the word's first letter and the gap, that is reported for a word whose end is
+# not known yet. No later word begins before it, and short words are often much shorter than their letters say.
+LEAST_LASTS = 0.6
 LEAST_OF_A_LEAP = 0.25  # share of it that a word lasts at least, even if the engine reports all of a sentence at once
 STANDSTILL_MS = 3000  # sound after a word's estimated duration from which on the next words are estimated
 REPORT_MS = 200  # a word that begins later than reported by more than this, two frames and a bit, is an estimate
@@ -266,7 +268,7 @@ class WordTimes:
             spoken_end = self.segmenter.spoken_of(start + len(text)) - part.spoken_start
             known_ms = self._ends_known_ms(part, spoken_end, begins_ms)
             if known_ms is None:
-                ends_ms = begins_ms + LEAST_LASTS * lasts_ms
+                ends_ms = begins_ms + max(LEAST_LASTS * lasts_ms * (num_units - 2) / num_units, 1.0)
                 self._open = part, spoken_end, begins_ms
             else:
                 ends_ms = max(known_ms, begins_ms + max(LEAST_OF_A_LEAP * lasts_ms, 1.0))
