@@ -53,8 +53,11 @@ class Kept {
   }
 
   takeMarks(marks: Mark[]): Mark[] {
-    const marked = this.wordEnds.at(-1)?.textEnd ?? 0;
-    const fresh = marks.filter((mark) => mark.textEnd > marked);
+    const last = this.wordEnds.at(-1) ?? { endMs: 0, textEnd: 0 };
+    // Words of one phrase that is said otherwise than written have one place in the text.
+    const fresh = marks.filter(
+      ({ textEnd, startMs }) => textEnd > last.textEnd || (textEnd === last.textEnd && startMs >= last.endMs),
+    );
     this.wordEnds.push(...fresh.map(({ endMs, textEnd }) => ({ endMs, textEnd })));
     return fresh;
   }

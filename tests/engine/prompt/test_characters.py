@@ -15,11 +15,14 @@ from tests.engine.prompt.texts import cut_texts, texts
 
 # Relatives of the table in docs/text.md, by its kinds.
 RELATIVES = {
-    "units": ("5 μg of μου, 10Ω, Ω, ٣ μs", "5 micro g of moy, 10 ohm, O, 3 micro s"),
+    "units": ("5 μg of μου, 10Ω, Ω, ٣ μs ㎢ ㏄", "5 micro g of moy, 10 ohm, O, 3 micro s km squared cc"),
     "ciphers": ("5❶ ⓵a ➀ ١٬٠٠٠٫٥ ➓", "5 1 1 a 1 1,000.5 10"),
     "marks": ("5️⃣ 1⃣ h̷e̷y 1̲2̲ so† and‡ so", "5 1 hey 12 so and so"),
     "unseen": ("\u202eab\u202c\u2067c\u2069 👩🏽\u200d💻do\u200dne🏳️\u200d🌈 🇩🇪", "abc done"),
-    "powers": ("10¹² 10⁻³ x² x²y³ 5² c²™ 2³⁻¹", "10 12 10-3 x squared x squared y cubed 5 squared c squared 2 cubed-1"),
+    "powers": ("10¹² 10⁻³ x² x²y³ 5² c²™ 2³²", "10 to the 12 10 to the minus 3 x squared x squared y cubed 5 squared c squared 2 to the 32"),
+    "exponents": ("m·s⁻¹ mol⁻¹ 2ⁿ xⁿ⁺¹ (a+b)⁴ 10⁶kg", "m s to the minus 1 mol to the minus 1 2 to the n x to the n+1 (a+b) to the 4 10 to the 6 kg"),
+    "charges, notes": ("Ca²⁺ SO₄²⁻ Cl⁻ note¹² note²³ 2020¹ f⁽²⁾", "Ca 2+ SO4 2- Cl- note 12 note 23 2020 1 f(2)"),
+    "fractions": ("½ 1½ ¾-inch 5⅔% 1⁄2", "one half 1 and one half three quarters-inch 5 and two thirds% 1/2"),
     "raised": ("ʰᵉˡˡᵒ ₕₑ 5ᵗʰ 🅷🅘 ℍ𝓲 Ĳ", "hello he 5th HI Hi IJ"),
     "quotes": ("‘so’ ‚so‛ ‹so› „so‟ 〝so〞 ＂so＂ `so´", "'so' 'so' 'so' \"so\" \"so\" \"so\" `so'"),
     "apostrophes": ("donʼt don＇t don′t ʻokina rock’n’roll", "don't don't don't 'okina rock'n'roll"),
@@ -28,14 +31,14 @@ RELATIVES = {
     "blanks": ("a\u2009b\u205fc\u1680d\x85e\x0bf\x0cg\rh\u2800i", "a b c d e f g h i"),
     "compatible": ("ｆｕｌｌ ﬃ ﬂ 𝓈ℴ 𝔰𝔬 𝕤𝕠 ⅷ ㎏ ℡", "full ffi fl so so so viii kg TEL"),
     "enclosed": ("⒜⒝ ⓐⓑ 🄰🄱 🅐🅑", "(a)(b) ab AB AB"),
-    "numbers": ("¼ 2¾ x³ x⁴⁵ a₁₂ ②x ⑩ ㈢", "1/4 2 3/4 x cubed x 45 a12 2 x 10 (san)"),
+    "numbers": ("x³ x⁴⁵ ab⁴⁵ a₁₂ ②x ⑩ ㈢", "x cubed x to the 45 ab 45 a12 2 x 10 (san)"),
     "accents": ("àéîõü ẵ e\u0301\u0327 Ç ş ů x\u20d7", "aeiou a e C s u x"),
     "letters": ("øßþđıłœŋſ ŉ ʜɪ", "ossthdiloengs 'n hi"),
     "scripts": ("Ελλάδα ქართული हिन्दी ไทย 안녕 ひらがな", "Ellada kartuli hindi aithy annyeong hiragana"),
     "signs of romanization": ("عليكم ʻain ʔa ʕ ↁↂ ৹ 𐩽 5ↇ ma˥˩", "'lykm 'ain 'a ' 5000 10000 16 1 5 50000 ma"),
     "stops": ("好！好？好；好，好｡ ؛ ‼ ⁇", "hao! hao? hao; hao, hao. ; !! ??"),
     "currencies": ("₩5 ₿5 ₴5 ￡5 5€", "won 5 bitcoin 5 hryvnia 5 pound 5 5 euro"),
-    "symbols": ("§5 ±5 ‰ № 6÷2 µm ∞", "section 5 plus or minus 5 per mille number 6 divided by 2 micro m infinity"),
+    "symbols": ("§5 ±5 ‰ № 6÷2 µm ∞ 5∶30", "section 5 plus or minus 5 per mille number 6 divided by 2 micro m infinity 5:30"),
     "emoji": ("a🎉b ☃ 👩🏽‍🚀 🇫🇷 ✅ ♥\ufe0f ► ™ c©d", "a b c d"),
     "unheard": ("a\u200c\u200e\u2066\ufff9\U000e0001\U000f0000\u0378\x00\x9fb", "ab"),
 }

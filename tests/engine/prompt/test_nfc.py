@@ -48,7 +48,7 @@ def test_what_composes_with_nothing_is_not_held(text: str) -> None:
     assert NfcStream().push(text) == text
 
 
-@pytest.mark.parametrize("text", ["e", "é", "가", "\u1100", "か", "="])
+@pytest.mark.parametrize("text", ["e", "é", "가", "\u1100", "か", "=", "²"])
 def test_what_may_compose_is_held_until_the_next_character(text: str) -> None:
     stream = NfcStream()
     assert stream.push(text) == ""

@@ -16,14 +16,14 @@ def test_punctuation_and_blanks_are_not(text: str) -> None:
         check_whole(text, 100, "text")
 
 
-@pytest.mark.parametrize("char", ["\0", "\x1b", "\x7f", "\x85"])
+@pytest.mark.parametrize("char", ["\0", "\x1b", "\x7f", "\x84", "\x86"])
 def test_control_characters_are_named_with_their_place(char: str) -> None:
     with pytest.raises(InvalidField, match=rf"U\+{ord(char):04X} at position 2"):
         check_characters(f"ab{char}", "text")
 
 
-def test_line_breaks_tabs_and_joiners_are_fine() -> None:
-    check_characters("a\tb\r\nc\u200dd\ufeff", "text")
+def test_breaks_tabs_and_joiners_are_fine() -> None:
+    check_characters("a\tb\r\nc\u200dd\ufeff\fe\vf\x85g\u2028h", "text")
 
 
 def test_length_counts_code_points() -> None:

@@ -122,8 +122,13 @@ class KeptUtterance:
 
     def take_marks(self, marks: Marks) -> bool:
         """Leave out the marks that came before, and return whether there are others."""
-        marked_chars = self.word_ends[-1][1] if self.word_ends else 0
-        fresh = [mark for mark in marks.marks if mark.text_end > marked_chars]
+        marked_ms, marked_chars = self.word_ends[-1] if self.word_ends else (0, 0)
+        fresh = [
+            mark
+            for mark in marks.marks
+            # Words of one phrase that is said otherwise than written have one place in the text.
+            if mark.text_end > marked_chars or (mark.text_end == marked_chars and mark.start_ms >= marked_ms)
+        ]
         if len(fresh) < len(marks.marks):
             del marks.marks[:]
             marks.marks.extend(fresh)

@@ -36,6 +36,12 @@ _SAID: Mapping[str, str] = {
     "\N{LESS-THAN OR EQUAL TO}": "at most",
     "\N{GREATER-THAN OR EQUAL TO}": "at least",
 }
+_FRACTIONS: Mapping[str, str] = {
+    char: unicodedata.name(char).removeprefix("VULGAR FRACTION ").lower() for char in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞↉"
+}
+# What an exponent may consist of. Brackets, "+" and "=" are said as they are.
+_EXPONENTS = frozenset("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿⁱ")
+RAISED = _EXPONENTS | frozenset("⁺⁼⁽⁾")
 # Letters of Greek that are units behind a number.
 _UNITS: Mapping[str, str] = {"\N{GREEK SMALL LETTER MU}": "micro", "\N{GREEK CAPITAL LETTER OMEGA}": "ohm"}
 _UNHEARD = frozenset(("Cc", "Cf", "Cn", "Co", "Cs"))  # control, format, unassigned, private use, surrogates
@@ -81,14 +87,18 @@ def _folded(char: str) -> str:
         return ""
     if char in _SAID:
         return _apart(_SAID[char])
+    if char in _FRACTIONS:
+        return _apart(_FRACTIONS[char])
     if category == "Pd" or name == "MINUS SIGN":
         return "-" if any(kind in name for kind in _HYPHENS) else " - "
     if (category[0] in "PS" or category == "Lm") and any(quote in name for quote in _QUOTES):
         return '"' if _is_double(name) else "'"
+    if (parts := unicodedata.decomposition(char).split()) and parts[0] == "<square>":
+        return "".join(said(chr(int(code, 16))) for code in parts[1:])
     plain = unicodedata.normalize("NFKC", char)
     if plain != char:
         given = "".join(map(said, plain))
-        # "5½" is not 51/2, "10⁶" is not 106, and "①First" is not one word.
+        # "a⁶" is not a6, and "①First" is not one word.
         stands_apart = plain[0].isdigit() and not char.isdecimal() and "SUBSCRIPT" not in name
         return _apart(given) if stands_apart else given
     if category[0] in "LMN":
@@ -133,12 +143,7 @@ def _sign(char: str, category: str, name: str) -> str:
     is_silent = any(kind in name for kind in _UNSPOKEN) or category not in _PUNCTUATION
     if is_silent or not given or not set(given) <= _SIGNS:
         return GAP
-    return given + GAP if set(given) <= _STOPS else given
-
-
-def _is_raised(char: str) -> bool:
-    """Whether it is a digit or a sign of an exponent."""
-    return unicodedata.category(char) in ("No", "Sm") and unicodedata.decomposition(char).startswith("<super>")
+    return given + GAP if set(given) <= _STOPS and category != "Sm" else given
 
 
 class AsIs:
@@ -147,40 +152,65 @@ class AsIs:
     def push(self, text: str) -> str:
         return text
 
-    take = push
+    def take(self, char: str, following: str) -> str:
+        return char
 
 
 class AsciiStream:
-    """Folds NFC text that comes in pieces to ASCII. However it is cut, the results, joined, are the same."""
+    """Folds NFC text that comes in pieces to ASCII. However `NfcStream` cuts it, the results, joined, are the same."""
 
     def __init__(self) -> None:
         self._last = ""  # the character that came out last
+        self._num_letters = 0  # letters that came out last, in a row
         self._gap = False
         self._after_number = False  # but for blanks
-        self._is_raised = False  # whether the last character was
+        self._was_raised = False  # the last character of the text
 
     def push(self, text: str) -> str:
         """Take more text and return what it is folded to, with one blank in place of several."""
-        return "".join(map(self.take, text))
+        return "".join(map(self.take, text, f"{text[1:]} "))
 
-    def take(self, char: str) -> str:
-        """Take one character of the text."""
+    def take(self, char: str, following: str) -> str:
+        """Take one character of the text. `following`: the next one; another one or none will do if `char` is no
+        raised digit."""
         given = ""
-        unit = _UNITS.get(char) if self._after_number else None
-        self._after_number = char.isdecimal() or (self._after_number and char.isspace())
-        given_alone = said(char) if unit is None else _apart(unit)
-        was_raised, self._is_raised = self._is_raised, _is_raised(char)
-        if was_raised and self._is_raised:  # "10¹²", "10⁻³"
-            given_alone = "".join(map(said, unicodedata.normalize("NFKC", char)))
-            self._gap = self._last.isalpha()
-        for each in given_alone:
+        for each in self._said(char, following):
             if each == GAP:
                 self._gap = True
                 continue
             if self._gap and each.isalnum() and (self._last.isalnum() or self._last in _ENDS):
                 given += " "
+                self._num_letters = 0
             self._gap = False
             if each != " " or self._last != " ":
                 given += each
             self._last = each
+            self._num_letters = self._num_letters + 1 if each.isalpha() else 0
         return given
+
+    def _said(self, char: str, following: str) -> str:
+        unit = _UNITS.get(char) if self._after_number else None
+        self._after_number = char.isdecimal() or (self._after_number and char.isspace())
+        was_raised, self._was_raised = self._was_raised, char in RAISED
+        if self._was_raised:
+            said_raised = self._raised(char, following) if not was_raised else _plain(char)
+            return said_raised if following in RAISED else f"{said_raised}{GAP}"
+        if char in _FRACTIONS and self._last.isdecimal():
+            return f"{GAP}and {_FRACTIONS[char]}{GAP}"
+        return said(char) if unit is None else _apart(unit)
+
+    def _raised(self, char: str, following: str) -> str:
+        """Return how the first of some raised characters is said: "10²³", "x²", "m⁻¹", "Ca²⁺", "note¹"."""
+        is_base = self._last.isdecimal() or self._last == ")" or self._num_letters == 1
+        if char == "⁻":
+            is_base = is_base or self._last.isalpha()
+            return f"{GAP}to the minus " if is_base and following in _EXPONENTS else "-"
+        if following not in RAISED and (char in _SAID or char == "¹"):
+            return said(char)
+        is_charge = char.isdigit() and following in ("⁺", "⁻")
+        is_power = is_base and char in _EXPONENTS and not is_charge
+        return f"{GAP}to the {_plain(char)}" if is_power else f"{GAP}{_plain(char)}"
+
+
+def _plain(char: str) -> str:
+    return "".join(map(said, unicodedata.normalize("NFKC", char)))

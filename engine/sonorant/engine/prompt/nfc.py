@@ -2,7 +2,8 @@
 
 Later text can change earlier characters: "e" may still become "é", a Hangul syllable may still get its final
 consonant. So the last characters are held until nothing that follows can change them, but no longer: most characters
-(ideographs, digits, punctuation, spaces) compose with nothing and pass at once.
+(ideographs, digits, punctuation, spaces) compose with nothing and pass at once. A raised digit is held, too, as the next
+one says how it is spoken.
 """
 
 import unicodedata
@@ -10,6 +11,8 @@ from collections.abc import Iterator
 from itertools import chain
 
 from tokenizers import normalizers
+
+from sonorant.engine.prompt.characters import RAISED
 
 normalize = normalizers.NFC().normalize_str  # the stock Qwen2 normaliser
 
@@ -37,8 +40,15 @@ def starts_afresh(char: str) -> bool:
     return not unicodedata.combining(first) and first not in _SECONDS
 
 
+def _goes_on(before: str, char: str) -> bool:
+    """Whether a character is said together with the one before it."""
+    return char in RAISED and before in RAISED
+
+
 def _is_closed(char: str) -> bool:
     """Whether nothing after `char` can change it or what is before it."""
+    if char in RAISED:
+        return False
     if "\uac00" <= char <= "\ud7a3":
         return (ord(char) - 0xAC00) % 28 > 0  # a Hangul syllable that has its final consonant
     decomposed = unicodedata.normalize("NFD", char)
@@ -49,7 +59,7 @@ def clusters(text: str) -> Iterator[str]:
     """Cut a whole text into the smallest parts that can be normalized one by one."""
     start = 0
     for index in range(1, len(text)):
-        if starts_afresh(text[index]):
+        if starts_afresh(text[index]) and not _goes_on(text[index - 1], text[index]):
             yield text[start:index]
             start = index
     if text:
@@ -65,7 +75,8 @@ class NfcStream:
     def push(self, text: str) -> str:
         """Take more text; return the part that no later text can change."""
         for cut in range(len(text), -1, -1):
-            if (cut < len(text) and starts_afresh(text[cut])) or (cut > 0 and _is_closed(text[cut - 1])):
+            starts = cut < len(text) and text[cut] not in RAISED and starts_afresh(text[cut])
+            if starts or (cut > 0 and _is_closed(text[cut - 1])):
                 closed = "".join([*self._open, text[:cut]])
                 self._open = [text[cut:]]
                 return closed

@@ -135,7 +135,7 @@ class TokenOffsets:
             # If composing changes the number of characters, they all end together.
             is_same = len(composed) == len(part)
             for number, char in enumerate(composed, 1):
-                given.append(more := self._fold.take(char))
+                given.append(more := self._fold.take(char, composed[number : number + 1] or " "))
                 if not self._has_begun:
                     more = more.lstrip()
                     self._has_begun = bool(more)

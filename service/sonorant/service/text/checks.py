@@ -12,7 +12,7 @@ WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"  # for a regular expression; se
 _WIDE_ONE = re.compile(rf"[{WIDE}]")
 # Letters in circles and squares are letters, too; fillers that nobody sees are none.
 _SPEAKABLE = regex.compile(r"[[\p{Alphabetic}\p{N}]--\p{Default_Ignorable_Code_Point}]", regex.VERSION1)
-_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")  # all of category Cc but tab and line breaks
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")  # all of category Cc but tab, line and page breaks
 _SLICE_CHARS = 64  # handling this much text takes a few milliseconds at worst
 
 
@@ -21,8 +21,8 @@ def check_characters(text: str, field: str) -> None:
     if found := _CONTROL.search(text):
         raise InvalidField(
             field,
-            f"control character U+{ord(found[0]):04X} at position {found.start()}; only tab and line breaks are "
-            "allowed: send plain text in UTF-8",
+            f"control character U+{ord(found[0]):04X} at position {found.start()}; only tab, line and page "
+            "breaks are allowed: send plain text in UTF-8",
             "CONTROL_CHARACTER",
         )
 

@@ -34,6 +34,7 @@ _RULE = regex.compile(
     r"[ \t\r]{0,16}(?=\n)"
 )
 _HEADING = regex.compile(r"[ \t]{0,64}#{1,6}(?:[ \t]{1,16}(?=[^ \t])|(?=\n))")
+_CLOSING = regex.compile(r"[ \t]{1,16}#{1,64}[ \t\r]{0,16}(?=\n)")  # of a heading
 _ITEM = regex.compile(
     r"[ \t]{0,64}[-*+•][ \t]{1,16}"
     r"(?:\[[ xX]\][ \t]{1,16}(?=[^ \t])|(?=[^ \t\[])|(?=\[[^ xX])|(?=\[[ xX][^\]])|(?=\[[ xX]\][^ \t]))"
@@ -54,6 +55,7 @@ _WORDS = regex.compile(r"[^\\*_`~\[\]!<&|\n]+")
 _WORDS_OR_ADDRESS = regex.compile(r"[^\\*_`~\[\]!<&|\nh]+|h")
 _CELL = regex.compile(r"[ \t]{0,64}\|[ \t\r]{0,64}(?=[^ \t\r])")
 _CELL_WORDS = regex.compile(r"[^\\*_`~\[\]!<&|\n \t\r]+|[ \t\r]")
+_HEADING_WORDS = regex.compile(r"[^\\*_`~\[\]!<&|\n \t\rh]+|[ \t\rh]")
 _REST = regex.compile(r"[^\n]+")
 _CODE = regex.compile(r"[^`\n]+")
 _TICKS = regex.compile(r"`{1,64}(?=[^`])")
@@ -71,6 +73,7 @@ _TARGET = regex.compile(
     r"""(?:[ \t]{1,4}(?:"[^"\n]{0,256}"|'[^'\n]{0,256}'))?[ \t]{0,4}\)"""
 )
 _LABEL = regex.compile(r"\]\[\d{1,4}\]")  # of an address that stands elsewhere
+_NEXT = regex.compile(r"\](?=\[)")  # another bracket follows at once
 _IN_ANGLES = regex.compile(r"<(?P<address>(?:https?://|mailto:)[^\s<>]{1,2048}|[\w.+-]{1,64}@[\w.-]{1,255})>")
 _TAG = regex.compile(
     r"</?(?:a|abbr|b|blockquote|br|center|code|del|details|div|em|font|h[1-6]|hr|i|img|ins|kbd|li|mark|ol|p|pre|q|s|"
@@ -191,6 +194,11 @@ class Markdown(Markup):
                 return Said(len(words[0]), words[0])
         if Part.LINK in self._leave_out and (said := self._address(at)) is not None:
             return said
+        if self._line == "heading":
+            if (closing := at.match(_CLOSING)) is not None:
+                return Said(len(closing[0]))
+            if (words := at.match(_HEADING_WORDS)) is not None:
+                return Said(len(words[0]), words[0])
         if (words := at.match(self._words)) is not None:
             return Said(len(words[0]), words[0])
         if char in _MARKS and (marks := at.match(_MARKS[char])) is not None:
@@ -210,7 +218,9 @@ class Markdown(Markup):
             return Said(1 if reference is None else len(reference[0]))
         if char == "]":
             target = at.match(_TARGET) or (at.match(_LABEL) if self._is_link else None)
-            return Said(1 if target is None else len(target[0]))
+            if target is None:
+                return Said(1, " " if at.match(_NEXT) else "")
+            return Said(len(target[0]))
         if char == "<":
             return self._tag(at)
         if char == "&" and (entity := at.match(_ENTITY)) is not None:

@@ -22,7 +22,7 @@ SLOWEST, FASTEST = 0.5, 2.0  # times as fast as usual
 _STRENGTHS_MS = {"none": 0, "x-weak": 100, "weak": 200, "medium": 400, "strong": 700, "x-strong": 1000}
 
 _TEXT = regex.compile(r"[^<&]+")
-_ENTITY = regex.compile(r"&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});")
+_ENTITY = regex.compile(r"&(?:#\d{1,7}|#x[0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")  # those of HTML, too
 _ATTRIBUTE = r"""\s{1,64}[A-Za-z_][\w.:-]{0,63}\s{0,8}=\s{0,8}(?:"[^"<]{0,1024}"|'[^'<]{0,1024}')"""
 _TAG = regex.compile(
     rf"<(?P<close>/)?(?P<name>[A-Za-z_][\w.:-]{{0,63}})(?P<attributes>(?:{_ATTRIBUTE}){{0,16}})\s{{0,64}}(?P<empty>/)?>"
@@ -126,6 +126,8 @@ class Ssml(Markup):
         elif name == "phoneme" and (spoken := respelled(values.get("alphabet", "ipa"), values.get("ph", ""))):
             said = said if is_hidden else Said(num_written, spoken)
             mode = _HIDDEN
+        elif name in ("p", "s") and not is_hidden and self._said and not self._said[-1].isspace():
+            said = Said(num_written, ". " if self._said[-1].isalnum() else " ")
         elif name not in _PLAIN and name != "prosody":
             self.ignored[name] = None
         if not tag["empty"] and name != "break":

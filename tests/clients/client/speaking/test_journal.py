@@ -105,6 +105,19 @@ def test_repeated_responses_are_not_new() -> None:
     assert journal.take(response(warning=Warning(code="RUNAWAY", message="silence")))
 
 
+def test_words_of_one_place_in_the_text_are_all_told_once() -> None:
+    """Those of a phrase that is said otherwise than written, such as an alias of SSML."""
+    journal = Journal()
+    begin(journal)
+    world, wide, web = (Mark(text=each, text_end=9, start_ms=at, end_ms=at + 90) for each, at in
+                        (("World", 0), ("Wide", 90), ("Web", 200)))  # fmt: skip
+    assert all(journal.take(response(marks=Marks(marks=[each]))) for each in (world, wide, web))
+    next(journal.requests_to_resend())
+    again = response(marks=Marks(marks=[web, Mark(text="on", text_end=12, start_ms=300)]))
+    assert journal.take(again)
+    assert [mark.text for mark in again.marks.marks] == ["on"]
+
+
 @pytest.mark.parametrize(("num_codebooks", "bits"), [(16, 11), (4, 6), (3, 15)])
 def test_packed_codes_are_sent_again_unpacked(num_codebooks: int, bits: int) -> None:
     codes = (np.arange(5 * num_codebooks).reshape(5, -1) * 7919 % (1 << bits)).astype(np.int16)
