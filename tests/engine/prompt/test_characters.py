@@ -21,17 +21,18 @@ RELATIVES = {
     "unseen": ("\u202eab\u202c\u2067c\u2069 👩🏽\u200d💻do\u200dne🏳️\u200d🌈 🇩🇪", "abc done"),
     "powers": ("10¹² 10⁻³ x² x²y³ 5² c²™ 2³²", "10 to the 12 10 to the minus 3 x squared x squared y cubed 5 squared c squared 2 to the 32"),
     "exponents": ("m·s⁻¹ mol⁻¹ 2ⁿ xⁿ⁺¹ (a+b)⁴ 10⁶kg", "m s to the minus 1 mol to the minus 1 2 to the n x to the n+1 (a+b) to the 4 10 to the 6 kg"),
-    "charges, notes": ("Ca²⁺ SO₄²⁻ Cl⁻ note¹² note²³ 2020¹ f⁽²⁾", "Ca 2+ SO4 2- Cl- note 12 note 23 2020 1 f(2)"),
+    "charges, notes": ("Ca²⁺ SO₄²⁻ Cl⁻ note¹² note²³ 2020¹ f⁽²⁾", "Ca 2+ SO 4 2- Cl- note 12 note 23 2020 1 f(2)"),
     "fractions": ("½ 1½ ¾-inch 5⅔% 1⁄2", "one half 1 and one half three quarters-inch 5 and two thirds% 1/2"),
-    "raised": ("ʰᵉˡˡᵒ ₕₑ 5ᵗʰ 🅷🅘 ℍ𝓲 Ĳ", "hello he 5th HI Hi IJ"),
+    "raised": ("ʰᵉˡˡᵒ ₕₑ 5ᵗʰ 2ⁿᵈ 🅷🅘 ℍ𝓲 Ĳ", "hello he 5th 2nd HI Hi IJ"),
     "quotes": ("‘so’ ‚so‛ ‹so› „so‟ 〝so〞 ＂so＂ `so´", "'so' 'so' 'so' \"so\" \"so\" \"so\" `so'"),
     "apostrophes": ("donʼt don＇t don′t ʻokina rock’n’roll", "don't don't don't 'okina rock'n'roll"),
     "dashes": ("a–b a‒b a―b a⸺b a﹘b a－b a‐b a﹣b", "a-b a-b a - b a - b a - b a-b a-b a-b"),
     "ellipses": ("a…b ⋯ ︙ ‥", "a...b ... ... .."),
     "blanks": ("a\u2009b\u205fc\u1680d\x85e\x0bf\x0cg\rh\u2800i", "a b c d e f g h i"),
-    "compatible": ("ｆｕｌｌ ﬃ ﬂ 𝓈ℴ 𝔰𝔬 𝕤𝕠 ⅷ ㎏ ℡", "full ffi fl so so so viii kg TEL"),
+    "compatible": ("ｆｕｌｌ ﬃ ﬂ 𝓈ℴ 𝔰𝔬 𝕤𝕠 ㎏ ℡", "full ffi fl so so so kg TEL"),
     "enclosed": ("⒜⒝ ⓐⓑ 🄰🄱 🅐🅑", "(a)(b) ab AB AB"),
-    "numbers": ("x³ x⁴⁵ ab⁴⁵ a₁₂ ②x ⑩ ㈢", "x cubed x to the 45 ab 45 a12 2 x 10 (san)"),
+    "numbers": ("x³ x⁴⁵ ab⁴⁵ a₁₂ H₂O ②x ⑩ ㈢", "x cubed x to the 45 ab 45 a 12 H 2 O 2 x 10 (san)"),
+    "roman numerals": ("Ⅳ, Henry Ⅷ; ⅻ ↇ", "4, Henry 8; 12 50000"),
     "accents": ("àéîõü ẵ e\u0301\u0327 Ç ş ů x\u20d7", "aeiou a e C s u x"),
     "letters": ("øßþđıłœŋſ ŉ ʜɪ", "ossthdiloengs 'n hi"),
     "scripts": ("Ελλάδα ქართული हिन्दी ไทย 안녕 ひらがな", "Ellada kartuli hindi aithy annyeong hiragana"),
@@ -122,8 +123,7 @@ def test_numbers_stay_apart_from_numbers_of_other_kinds(ascii_tokenizer: Tokeniz
     assert len(others) > 800
     for char in others:
         given = ascii_tokenizer.given(f"5{char}")
-        is_subscript = "SUBSCRIPT" in unicodedata.name(char)
-        assert given[0] == "5" and (is_subscript or not given[1:2].isalnum()), (char, given)
+        assert given[0] == "5" and not given[1:2].isalnum(), (char, given)
 
 
 @given(texts)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from sonorant.engine import PcmChunk
 from sonorant.service.audio.codes import parse
-from sonorant.service.utterance.segment_frames import QUIET_PEAK, SegmentFrames
+from sonorant.service.utterance.segment_frames import QUIET_PEAK, RISING_FRAMES, SegmentFrames
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAMES_PER_CHAR, NUM_CODEBOOKS, frame_codes, spoken
@@ -116,6 +116,26 @@ def test_only_silence_is_left_out_however_it_comes(
     assert np.concatenate(heard).tolist() == expected
     codes, given_samples = frames.give(4)
     assert len(codes) == 4 and given_samples.tolist() == expected
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=16), st.integers(0, 3))
+def test_a_segment_that_begins_quieter_rises_however_its_frames_come(sizes: list[int], num_silent: int) -> None:
+    whole, parts = (SegmentFrames(240, 1, 2, begins_quieter_db=6.0) for _ in range(2))
+    samples = np.full((sum(sizes), 240), 10_000, np.int16)
+    samples[:num_silent] = 0
+
+    def pushed(frames: SegmentFrames, begin: int, end: int) -> list[int]:
+        chunk = PcmChunk(begin, end - begin, samples[begin:end].reshape(-1), np.zeros((end - begin, 1), np.int16))
+        return frames.push(chunk).tolist()
+
+    heard, begin = list[int](), 0
+    for size in sizes:
+        heard += pushed(parts, begin, begin + size)
+        begin += size
+    assert heard == pushed(whole, 0, sum(sizes))
+    loud = [sample for sample in heard if sample]
+    assert loud == sorted(loud) and heard[RISING_FRAMES * 240 :] == [10_000] * len(heard[RISING_FRAMES * 240 :])
+    assert num_silent or loud[0] in range(5000, 5030)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["push", "give", "take back"]), st.integers(0, 5)), max_size=12))

@@ -156,6 +156,7 @@ class Checkpoint:
     default_sampling: SamplingParams  # generation_config.json; seed 0
     max_segment_chars: int  # generation_config.json: how much text it speaks well in one go
     silent_first_frames: int  # generation_config.json: in how many frames at its beginning it may be silent
+    ends_quieter_db: float  # generation_config.json: the end of a text, than the end of a sentence within it
     characters: Characters  # generation_config.json: those it was trained on; all others are folded to them
 
     @property
@@ -204,6 +205,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         default_sampling=_default_sampling(generation),
         max_segment_chars=generation.size("max_segment_chars"),
         silent_first_frames=generation.size("silent_first_frames", least=0),
+        ends_quieter_db=generation.number("ends_quieter_db"),
         characters=_characters(generation),
     )
     _check_consistent(checkpoint)

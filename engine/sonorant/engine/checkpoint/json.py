@@ -160,6 +160,7 @@ GENERATION_DEFAULTS: Json = {
     "text_characters": "unicode",
     "max_segment_chars": 1000,
     "silent_first_frames": 0,
+    "ends_quieter_db": 0.0,
 }
 
 

@@ -42,6 +42,7 @@ _FRACTIONS: Mapping[str, str] = {
 # What an exponent may consist of. Brackets, "+" and "=" are said as they are.
 _EXPONENTS = frozenset("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿⁱ")
 RAISED = _EXPONENTS | frozenset("⁺⁼⁽⁾")
+_LOWERED = frozenset("₀₁₂₃₄₅₆₇₈₉")
 # Letters of Greek that are units behind a number.
 _UNITS: Mapping[str, str] = {"\N{GREEK SMALL LETTER MU}": "micro", "\N{GREEK CAPITAL LETTER OMEGA}": "ohm"}
 _UNHEARD = frozenset(("Cc", "Cf", "Cn", "Co", "Cs"))  # control, format, unassigned, private use, surrogates
@@ -95,11 +96,13 @@ def _folded(char: str) -> str:
         return '"' if _is_double(name) else "'"
     if (parts := unicodedata.decomposition(char).split()) and parts[0] == "<square>":
         return "".join(said(chr(int(code, 16))) for code in parts[1:])
+    if category == "Nl" and "ROMAN NUMERAL" in name:
+        return _apart(f"{unicodedata.numeric(char):g}")
     plain = unicodedata.normalize("NFKC", char)
     if plain != char:
         given = "".join(map(said, plain))
         # "a⁶" is not a6, and "①First" is not one word.
-        stands_apart = plain[0].isdigit() and not char.isdecimal() and "SUBSCRIPT" not in name
+        stands_apart = plain[0].isdigit() and not char.isdecimal()
         return _apart(given) if stands_apart else given
     if category[0] in "LMN":
         return _letter(char, category, name)
@@ -164,7 +167,7 @@ class AsciiStream:
         self._num_letters = 0  # letters that came out last, in a row
         self._gap = False
         self._after_number = False  # but for blanks
-        self._was_raised = False  # the last character of the text
+        self._was_raised = self._was_lowered = False  # the last character of the text
 
     def push(self, text: str) -> str:
         """Take more text and return what it is folded to, with one blank in place of several."""
@@ -191,7 +194,13 @@ class AsciiStream:
     def _said(self, char: str, following: str) -> str:
         unit = _UNITS.get(char) if self._after_number else None
         self._after_number = char.isdecimal() or (self._after_number and char.isspace())
-        was_raised, self._was_raised = self._was_raised, char in RAISED
+        was_lowered, self._was_lowered = self._was_lowered, char in _LOWERED
+        if was_lowered != self._was_lowered:
+            self._gap = True  # "H₂O" is "H 2 O", "log₁₀" is "log 10"
+        if self._was_lowered:
+            return _plain(char)
+        is_ordinal = char == "ⁿ" and unicodedata.category(following or " ") == "Lm"  # "2ⁿᵈ"
+        was_raised, self._was_raised = self._was_raised, char in RAISED and not is_ordinal
         if self._was_raised:
             said_raised = self._raised(char, following) if not was_raised else _plain(char)
             return said_raised if following in RAISED else f"{said_raised}{GAP}"
@@ -213,4 +222,5 @@ class AsciiStream:
 
 
 def _plain(char: str) -> str:
+    """Return what is said for a character as if it stood on the line."""
     return "".join(map(said, unicodedata.normalize("NFKC", char)))

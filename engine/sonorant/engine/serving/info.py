@@ -34,6 +34,7 @@ class EngineInfo:
     kept_references: int = 0  # how many recordings of clones the workers keep decoded
     max_segment_chars: int = 1000  # how much text it speaks well in one go
     silent_first_frames: int = 0  # in how many frames at its beginning it may be silent
+    ends_quieter_db: float = 0.0  # the end of a text, than the end of a sentence within it
     times_text: bool = False  # it can tell which text is spoken when; False until its workers are up
     characters: Characters = "unicode"  # those it was trained on
 
@@ -65,6 +66,7 @@ def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         default_sampling=checkpoint.default_sampling,
         max_segment_chars=checkpoint.max_segment_chars,
         silent_first_frames=checkpoint.silent_first_frames,
+        ends_quieter_db=checkpoint.ends_quieter_db,
         characters=checkpoint.characters,
         takes_instruct=checkpoint.takes_instruct,
         max_context=config.talker.max_context,

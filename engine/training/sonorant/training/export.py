@@ -17,6 +17,7 @@ HEAD_DIM = 64
 CONTROL_IDS = 1024  # the official package bans so many ids at the end of the codec table, except the end token
 MAX_NEW_TOKENS = 1024
 SILENT_FIRST_FRAMES = 2  # `alignment.LEAD_S` ends in the second at the latest
+ENDS_QUIETER_DB = 1.3  # `linden`, 193 segments; see `tests.measure.long_texts`
 MAX_SEGMENT_CHARS = 240  # the longest texts of the corpus have 330
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
 
@@ -110,6 +111,7 @@ def write_config(
             "text_characters": "ascii",
             "max_segment_chars": MAX_SEGMENT_CHARS,
             "silent_first_frames": SILENT_FIRST_FRAMES,
+            "ends_quieter_db": ENDS_QUIETER_DB,
         },
     )
     _write_tokenizer(folder, tokenizer)

@@ -233,10 +233,11 @@ class Markdown(Markup):
         mark, before, after = marks[0], self._before, at.text[marks.end()]
         is_open = mark in self._open
         is_between = is_wide(before) or is_wide(after)  # words, which have no blanks there
+        is_within = mark == "**" and before.isalpha() and after.isalpha()  # a word, of which a part is stressed
         if before.isspace():  # only a pause in the text may hide what comes next
             is_said = after.isspace() and not at.is_end(marks.end())
         elif before.isalnum() and after.isalnum():
-            is_said = mark[0] == "_" or (before.isdigit() and after.isdigit()) or not (is_open or is_between)
+            is_said = mark[0] == "_" or (before.isdigit() and after.isdigit()) or not (is_open or is_between or is_within)
         else:
             is_said = not is_open and (after.isspace() or (before.isalnum() and not is_between))
         if is_said or mark == "~":  # "about"

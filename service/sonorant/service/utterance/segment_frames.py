@@ -18,6 +18,7 @@ from sonorant.service.utterance.signs import (
 )
 
 FIRST_ROOM = 64  # frames that fit before the array grows
+RISING_FRAMES = 12  # in so many a segment that begins quieter comes to its own level
 QUIET_PEAK = 128  # of 32768, which is -48 dB: the quietest beginning of a word is louder
 _NONE: Int16Array = np.empty(0, np.int16)
 
@@ -25,12 +26,16 @@ _NONE: Int16Array = np.empty(0, np.int16)
 class SegmentFrames:
     """Frames are counted from the segment's first, including those that another session made."""
 
-    def __init__(self, frame_samples: int, num_codebooks: int, silent_first_frames: int = 0) -> None:
+    def __init__(
+        self, frame_samples: int, num_codebooks: int, silent_first_frames: int = 0, begins_quieter_db: float = 0.0
+    ) -> None:
         """`frame_samples`: at the engine's rate. `silent_first_frames`: silence is left out in so many frames at the
         beginning, as the listener would only wait for longer. Half a frame stays at least, as it is all that a player
-        which starts at once has until the next frame comes."""
+        which starts at once has until the next frame comes. `begins_quieter_db`: as the segment before has ended so much
+        quieter, for listeners should not hear where one text became two."""
         self._frame_samples = frame_samples
         self._silent_first_frames = silent_first_frames
+        self._begins_quieter_db = begins_quieter_db
         self._codes: Int16Array = np.empty((FIRST_ROOM, num_codebooks), np.int16)  # of all frames, with spare room
         self._waiting: deque[Int16Array] = deque()  # samples that were not given out
         self.signs = Signs()  # of speech gone wrong
@@ -64,6 +69,7 @@ class SegmentFrames:
             num_quiet -= max(0, num_quiet % self._frame_samples - self._frame_samples // 2)
             self.unsent_samples += num_quiet
             samples = samples[num_quiet:]
+        samples = self._rising(samples)
         self._append(chunk.codes)
         if len(samples):
             self._waiting.append(samples)
@@ -116,6 +122,14 @@ class SegmentFrames:
     def codes(self, num_frames: int) -> Int16Array:
         """Return the codes of the first `num_frames`: [frames, codebooks]."""
         return self._codes[:num_frames]
+
+    def _rising(self, samples: Int16Array) -> Int16Array:
+        """Return the samples that come next as loud as they are to be heard."""
+        begin, num_rising = self.num_samples(self.num_frames), RISING_FRAMES * self._frame_samples
+        if not self._begins_quieter_db or begin >= num_rising:
+            return samples
+        left = np.maximum(1 - np.arange(begin, begin + len(samples)) / num_rising, 0)
+        return np.rint(samples * 10 ** (-self._begins_quieter_db * left / 20)).astype(np.int16)
 
     def _append(self, codes: Int16Array) -> None:
         num_frames = self.num_frames + len(codes)

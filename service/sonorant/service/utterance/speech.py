@@ -165,7 +165,12 @@ class Speech:
         # Stored codes are kept whole. Speech that carries on does not begin, so its silence is a speaker's pause.
         is_stored = self.spec.audio.encoding == audio_pb2.AUDIO_ENCODING_CODES
         info, begins = self.spec.info, not is_stored and segment.carried is None
-        self.frames = SegmentFrames(info.frame_samples, info.num_codebooks, info.silent_first_frames if begins else 0)
+        self.frames = SegmentFrames(
+            info.frame_samples,
+            info.num_codebooks,
+            info.silent_first_frames if begins else 0,
+            info.ends_quieter_db if begins and segment.number else 0.0,
+        )
         self.known, self.is_heard = None, False
         if self.skipped is not None:
             self._skip(segment, self.skipped)
