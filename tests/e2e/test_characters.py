@@ -9,7 +9,10 @@ from tests.service.harness import Stub, config, end, say, speak
 WRITTEN = {
     "apostrophes": ("I’m sure we don’t need it.", "I'm sure we don't need it."),
     "quotes and dashes": ("“Wait”—she said…", '"Wait" - she said...'),
-    "line breaks": ("Good evening.\nThank you.\r\n\r\nGood\u2028night.\fBye.", "Good evening. Thank you. Good night. Bye."),
+    "line breaks": (
+        "Good evening.\nThank you.\r\n\r\nGood\u2028night.\fBye.",
+        "Good evening. Thank you. Good night. Bye.",
+    ),
     "blanks": ("Good\u00a0evening,\u202fand\u3000thank\u2009you.", "Good evening, and thank you."),
     "full width": ("Ｈｅｌｌｏ　ｗｏｒｌｄ．", "Hello world."),
     "mathematical letters": ("𝐇𝐞𝐥𝐥𝐨 𝓦𝓸𝓻𝓵𝓭.", "Hello World."),

@@ -19,8 +19,14 @@ RELATIVES = {
     "ciphers": ("5❶ ⓵a ➀ ١٬٠٠٠٫٥ ➓", "5 1 1 a 1 1,000.5 10"),
     "marks": ("5️⃣ 1⃣ h̷e̷y 1̲2̲ so† and‡ so", "5 1 hey 12 so and so"),
     "unseen": ("\u202eab\u202c\u2067c\u2069 👩🏽\u200d💻do\u200dne🏳️\u200d🌈 🇩🇪", "abc done"),
-    "powers": ("10¹² 10⁻³ x² x²y³ 5² c²™ 2³²", "10 to the 12 10 to the minus 3 x squared x squared y cubed 5 squared c squared 2 to the 32"),
-    "exponents": ("m·s⁻¹ mol⁻¹ 2ⁿ xⁿ⁺¹ (a+b)⁴ 10⁶kg", "m s to the minus 1 mol to the minus 1 2 to the n x to the n+1 (a+b) to the 4 10 to the 6 kg"),
+    "powers": (
+        "10¹² 10⁻³ x² x²y³ 5² c²™ 2³²",
+        "10 to the 12 10 to the minus 3 x squared x squared y cubed 5 squared c squared 2 to the 32",
+    ),
+    "exponents": (
+        "m·s⁻¹ mol⁻¹ 2ⁿ xⁿ⁺¹ (a+b)⁴ 10⁶kg",
+        "m s to the minus 1 mol to the minus 1 2 to the n x to the n+1 (a+b) to the 4 10 to the 6 kg",
+    ),
     "charges, notes": ("Ca²⁺ SO₄²⁻ Cl⁻ note¹² note²³ 2020¹ f⁽²⁾", "Ca 2+ SO 4 2- Cl- note 12 note 23 2020 1 f(2)"),
     "fractions": ("½ 1½ ¾-inch 5⅔% 1⁄2", "one half 1 and one half three quarters-inch 5 and two thirds% 1/2"),
     "raised": ("ʰᵉˡˡᵒ ₕₑ 5ᵗʰ 2ⁿᵈ 🅷🅘 ℍ𝓲 Ĳ", "hello he 5th 2nd HI Hi IJ"),
@@ -39,7 +45,10 @@ RELATIVES = {
     "signs of romanization": ("عليكم ʻain ʔa ʕ ↁↂ ৹ 𐩽 5ↇ ma˥˩", "'lykm 'ain 'a ' 5000 10000 16 1 5 50000 ma"),
     "stops": ("好！好？好；好，好｡ ؛ ‼ ⁇", "hao! hao? hao; hao, hao. ; !! ??"),
     "currencies": ("₩5 ₿5 ₴5 ￡5 5€", "won 5 bitcoin 5 hryvnia 5 pound 5 5 euro"),
-    "symbols": ("§5 ±5 ‰ № 6÷2 µm ∞ 5∶30", "section 5 plus or minus 5 per mille number 6 divided by 2 micro m infinity 5:30"),
+    "symbols": (
+        "§5 ±5 ‰ № 6÷2 µm ∞ 5∶30",
+        "section 5 plus or minus 5 per mille number 6 divided by 2 micro m infinity 5:30",
+    ),
     "emoji": ("a🎉b ☃ 👩🏽‍🚀 🇫🇷 ✅ ♥\ufe0f ► ™ c©d", "a b c d"),
     "unheard": ("a\u200c\u200e\u2066\ufff9\U000e0001\U000f0000\u0378\x00\x9fb", "ab"),
 }

@@ -2,8 +2,8 @@
 
 Later text can change earlier characters: "e" may still become "é", a Hangul syllable may still get its final
 consonant. So the last characters are held until nothing that follows can change them, but no longer: most characters
-(ideographs, digits, punctuation, spaces) compose with nothing and pass at once. A raised digit is held, too, as the next
-one says how it is spoken.
+(ideographs, digits, punctuation, spaces) compose with nothing and pass at once. A raised digit is held, too, as the
+next one says how it is spoken.
 """
 
 import unicodedata

@@ -237,7 +237,9 @@ class Markdown(Markup):
         if before.isspace():  # only a pause in the text may hide what comes next
             is_said = after.isspace() and not at.is_end(marks.end())
         elif before.isalnum() and after.isalnum():
-            is_said = mark[0] == "_" or (before.isdigit() and after.isdigit()) or not (is_open or is_between or is_within)
+            is_said = (
+                mark[0] == "_" or (before.isdigit() and after.isdigit()) or not (is_open or is_between or is_within)
+            )
         else:
             is_said = not is_open and (after.isspace() or (before.isalnum() and not is_between))
         if is_said or mark == "~":  # "about"

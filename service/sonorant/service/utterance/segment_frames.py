@@ -31,8 +31,8 @@ class SegmentFrames:
     ) -> None:
         """`frame_samples`: at the engine's rate. `silent_first_frames`: silence is left out in so many frames at the
         beginning, as the listener would only wait for longer. Half a frame stays at least, as it is all that a player
-        which starts at once has until the next frame comes. `begins_quieter_db`: as the segment before has ended so much
-        quieter, for listeners should not hear where one text became two."""
+        which starts at once has until the next frame comes. `begins_quieter_db`: by how much the segment before has
+        ended quieter, as listeners should not hear where one text became two."""
         self._frame_samples = frame_samples
         self._silent_first_frames = silent_first_frames
         self._begins_quieter_db = begins_quieter_db
