@@ -8,6 +8,7 @@ import pytest
 
 from sonorant.client import SpeechClient, UtteranceDone, Warning, synthesis_config
 from sonorant.service.text.formats import TextFormat, WrittenAs
+from sonorant.service.text.reading import Reading
 from sonorant.service.utterance.word_times import units
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED, Mark
 from tests.e2e.server_process import ServerProcess
@@ -18,7 +19,7 @@ LEAST_MS = 30  # of a unit: half of what the fastest of a hundred lines take
 
 
 def words_of(line: str) -> list[str]:
-    reading = WrittenAs(TextFormat.MARKDOWN).reading()
+    reading = Reading(WrittenAs(TextFormat.MARKDOWN).markup)
     said = "".join(part.text for part in reading.push(line) + reading.settle())
     return [word for word in said.split() if any(map(str.isalnum, word))]
 

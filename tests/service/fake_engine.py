@@ -153,6 +153,7 @@ class FakeEngine(FakeWorkers):
         credit_frames: int = CREDIT_FRAMES,
         known_codes: npt.NDArray[np.int16] | None = None,
         *,
+        prompt: None = None,
         spare: int = 0,
         waits: bool = False,
         caller: int = 0,

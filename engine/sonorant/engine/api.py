@@ -26,6 +26,7 @@ from sonorant.engine.ipc.shared_record import SharedRecord
 from sonorant.engine.lru_cache import LruCache
 from sonorant.engine.owner.shared_pairs import SharedPairs, shared_pairs
 from sonorant.engine.prompt.explain import Explanation
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.serving.engine import Engine, EngineStats
 from sonorant.engine.serving.here import EngineHere, start_here
 from sonorant.engine.serving.info import EngineInfo
@@ -88,6 +89,7 @@ __all__ = [
     "PairStats",
     "PassCounts",
     "PcmChunk",
+    "PromptLayout",
     "RecordingInfo",
     "SamplingParams",
     "SharedPairs",

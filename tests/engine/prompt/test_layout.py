@@ -172,12 +172,12 @@ def test_frames_that_fit(checkpoints: dict[str, Checkpoint]) -> None:
     checkpoint = checkpoints["Qwen3-TTS-12Hz-1.7B-Base"]
     default = checkpoint.default_sampling
     chosen = replace(default, max_frames=100)
-    assert fit_max_frames(default, checkpoint, 96, 4096) == 4000
-    assert fit_max_frames(chosen, checkpoint, 100, 200) == 100
+    assert fit_max_frames(default, checkpoint, 4096, 96) == 4000
+    assert fit_max_frames(chosen, checkpoint, 200, 100) == 100
     with pytest.raises(
         InvalidSynthesis, match=r"max_frames is 100.* may have 199 .* at least 100; ask for 99"
     ) as error:
-        fit_max_frames(chosen, checkpoint, 100, 199)
+        fit_max_frames(chosen, checkpoint, 199, 100)
     assert error.value.field == "max_frames"
     with pytest.raises(InvalidSynthesis, match=r"takes at least 199 of the 199 positions.*shorten") as error:
         fit_max_frames(default, checkpoint, 199, 199)

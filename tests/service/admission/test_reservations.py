@@ -40,7 +40,7 @@ class Server:
 
 def waiting(server: Server, caller: str) -> AbstractContextManager[object]:
     """An utterance of this caller waits for a place."""
-    return server._all.queue_of(server._params.checkpoint).ticket(Rank.NEW, Caller(caller).number)
+    return server._all.queues[server._params.checkpoint].ticket(Rank.NEW, Caller(caller).number)
 
 
 @pytest.mark.parametrize("resumed", [False, True])

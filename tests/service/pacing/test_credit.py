@@ -1,7 +1,7 @@
 from typing import Any
 
 from sonorant.service.audio.writer import AudioSpec
-from sonorant.service.pacing.credit import Credit
+from sonorant.service.pacing.pacer import Credit
 from sonorant.tts.v1 import audio_pb2
 
 FRAME = 1920

@@ -1,8 +1,7 @@
 """When audio may go out."""
 
 from sonorant.service.audio.writer import AudioSpec
-from sonorant.service.pacing.pacer import Pacer
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Pacer, Playout
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_PCM_S16LE
 from tests.service.fake_engine import FakeEngine
 

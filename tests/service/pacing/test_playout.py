@@ -1,6 +1,6 @@
 import pytest
 
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 
 
 class Clock:

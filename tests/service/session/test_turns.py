@@ -10,7 +10,7 @@ from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import InvalidField
 from sonorant.service.pacing.outbox import Outbox
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 from sonorant.service.session.turns import MAX_REMEMBERED, OpenUtterance, Turns
 from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.requests import check_synthesis
@@ -79,7 +79,7 @@ async def test_the_oldest_is_spoken_first() -> None:
         assert it.turns.current is not None and it.turns.current.id == "a"
         assert it.turns.latest is not None and it.turns.latest.id == "b"
         assert await told(it, "b") == [(who, kind) for who in "ab" for kind in ("started", "audio", "done")]
-        assert len(it.turns) == 0
+        assert not it.turns.open
 
 
 async def test_one_whose_turn_has_not_come_is_done_at_once_when_it_is_stopped() -> None:
@@ -88,7 +88,7 @@ async def test_one_whose_turn_has_not_come_is_done_at_once_when_it_is_stopped() 
         later = it.begin("b", "Two")
         it.turns.stop(later)
         assert await told(it, "b") == [("b", "done")]
-        assert not it.turns.takes_text("b")
+        assert "b" in it.turns.over
         assert [it.turns.is_first_late_text("b") for _ in range(2)] == [True, False]
 
 
@@ -100,7 +100,7 @@ async def test_one_that_is_spoken_is_done_once_its_task_let_go() -> None:
         while (await anext(responses)).WhichOneof("payload") != "audio":
             pass
         it.turns.stop(entry)
-        assert not it.turns.takes_text("a"), "it is stopped, though not done"
+        assert entry.stopped, "though it is not done"
         assert (await told(it, "a"))[-1] == ("a", "done")
         assert engine.num_streams == 0
 
@@ -122,6 +122,6 @@ async def test_only_the_latest_ids_are_remembered() -> None:
         it.begin("spoken")
         for number in range(MAX_REMEMBERED + 1):
             it.turns.stop(it.begin(f"u{number}"))
-        assert it.turns.is_known("spoken")
-        assert not it.turns.is_known("u0")
-        assert it.turns.is_known(f"u{MAX_REMEMBERED}")
+        assert "spoken" in it.turns.open
+        assert "u0" not in it.turns.over
+        assert f"u{MAX_REMEMBERED}" in it.turns.over

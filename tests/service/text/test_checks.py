@@ -1,7 +1,7 @@
 import pytest
 
 from sonorant.service.errors import InvalidField
-from sonorant.service.text.checks import check_characters, check_whole, is_speakable
+from sonorant.service.text.checks import check_text, check_whole, is_speakable
 
 
 @pytest.mark.parametrize("text", ["a", "7", "é", "你好", "…नमस्ते", "( x )", "½", "②", "Ⅷ", "ⓗⓘ", "🅷🅸", "🄷"])
@@ -19,11 +19,11 @@ def test_punctuation_and_blanks_are_not(text: str) -> None:
 @pytest.mark.parametrize("char", ["\0", "\x1b", "\x7f", "\x84", "\x86"])
 def test_control_characters_are_named_with_their_place(char: str) -> None:
     with pytest.raises(InvalidField, match=rf"U\+{ord(char):04X} at position 2"):
-        check_characters(f"ab{char}", "text")
+        check_text(f"ab{char}", 9, "text")
 
 
 def test_breaks_tabs_and_joiners_are_fine() -> None:
-    check_characters("a\tb\r\nc\u200dd\ufeff\fe\vf\x85g\u2028h", "text")
+    check_text("a\tb\r\nc\u200dd\ufeff\fe\vf\x85g\u2028h", 20, "text")
 
 
 def test_length_counts_code_points() -> None:

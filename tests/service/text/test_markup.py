@@ -70,7 +70,7 @@ Measured on one machine."""
 
 
 def read(written_as: WrittenAs, text: str, cuts: Iterable[int] = ()) -> tuple[list[Said], Reading]:
-    reading, parts, begin = written_as.reading(), list[ToSay](), 0
+    reading, parts, begin = Reading(written_as.markup), list[ToSay](), 0
     for end in (*cuts, len(text)):
         parts += reading.push(text[begin:end])
         begin = end
@@ -250,7 +250,7 @@ def test_places_in_what_is_said_otherwise() -> None:
     ("see [this](htt", "p://x) ok", ["see this(http://x) ok"]),
 ])  # fmt: skip
 def test_a_pause_in_the_text_loses_nothing(first: str, rest: str, said: list[str]) -> None:
-    reading = MARKDOWN.reading()
+    reading = Reading(MARKDOWN.markup)
     parts = reading.push(first) + reading.settle() + reading.push(rest) + reading.settle()
     assert _merged(parts) == said
     again = reading.again(first + rest)
@@ -265,7 +265,7 @@ def test_a_pause_in_the_text_loses_nothing(first: str, rest: str, said: list[str
 ])  # fmt: skip
 @pytest.mark.parametrize("written_as", [WITHOUT, DIRECTED, DIRECTED_MARKDOWN], ids=["markdown", "directed", "both"])
 def test_attacks_take_time_in_proportion(text: str, written_as: WrittenAs) -> None:
-    reading = written_as.reading()
+    reading = Reading(written_as.markup)
     begin_s = time.thread_time()
     most = 0
     for at in range(0, len(text), 8):
@@ -281,7 +281,7 @@ def test_attacks_take_time_in_proportion(text: str, written_as: WrittenAs) -> No
     "<s>" * (MAX_DEPTH + 1), "<1>", "</>", "<" + "a" * 60, "<p a=b>", '<p a="<">',
 ])  # fmt: skip
 def test_ssml_that_is_none_is_refused_or_ends_unsaid(text: str) -> None:
-    reading = SSML.reading()
+    reading = Reading(SSML.markup)
     try:
         said = reading.push(f"so {text}") + reading.settle()
     except InvalidField as error:

@@ -11,7 +11,7 @@ from sonorant.service.access import api_keys
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.delivery import SILENT_FRAMES
 from sonorant.service.utterance.resumption import KnownSegment, Resumption

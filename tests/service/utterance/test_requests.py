@@ -13,6 +13,7 @@ from sonorant.service.errors import InvalidField, NotServed, VoiceNotFound
 from sonorant.service.operations.metrics import Metrics
 from sonorant.service.session.config import SpeakSpec, check_speak_config, check_utterance_id
 from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
+from sonorant.service.utterance.utterance import seeded
 from sonorant.service.voices.choice import Presets, VoiceChoice, VoiceChooser
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, voice_pb2
 from tests.service.fake_engine import DEFAULT_SAMPLING, FakeEngine
@@ -60,9 +61,9 @@ def test_every_sampling_field_arrives() -> None:
 
 
 def test_seeds_are_drawn_per_utterance_unless_given() -> None:
-    drawn = {check().with_seed().params.sampling.seed for _ in range(20)}
+    drawn = {seeded(check()).params.sampling.seed for _ in range(20)}
     assert len(drawn) > 1
-    assert check(sampling={"seed": 0}).with_seed().params.sampling.seed == 0
+    assert seeded(check(sampling={"seed": 0})).params.sampling.seed == 0
 
 
 def test_max_audio_is_frames() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.engine import FinishReason, PcmChunk, StreamEnd
-from sonorant.service.pacing.playout import Playout
-from sonorant.service.text.segmenter import EndSegment
+from sonorant.service.pacing.pacer import Playout
+from sonorant.service.text.segmenter import EndSegment, Text
 from sonorant.service.utterance.segments import Segments
 from sonorant.service.utterance.speech import TRANSITIONS, Speech, State
 from sonorant.service.utterance.statistics import Statistics
@@ -38,7 +38,7 @@ class Driven:
         self.speech.begin(self.segment)
 
     def write(self) -> None:
-        self.segment.push("Some words.", speakable=True)
+        self.segments.apply(Text("Some words.", "Some words."))
         self.segment.close(EndSegment(last=True))
 
     def do(self, act: str, count: int) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sonorant.engine import PcmChunk, StreamBudget
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import WordTimes
 from tests.service.fake_engine import FakeEngine

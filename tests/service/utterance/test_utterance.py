@@ -13,7 +13,7 @@ from sonorant.service.admission.ledger import Kind, Ledger
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import InvalidField, LimitReached
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 from sonorant.service.text.segmenter import TextPolicy
 from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis

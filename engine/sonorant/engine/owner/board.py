@@ -72,9 +72,13 @@ class Entry:
 
     def claim(self, word: Word, limit: int, *also: Word) -> bool:
         """Take one more, unless all server processes have as many as the limit. Of others, `also` count as well."""
+        if not self._others:  # nobody else takes any
+            return self._claim(word, limit)
         with self._lock:
-            own = self._taken[self._pair, self._server, word]
-            has_room = own + self.of_others(word, *also) < limit
-            if has_room:
-                self._taken[self._pair, self._server, word] = own + 1
-            return has_room
+            return self._claim(word, limit - self.of_others(word, *also))
+
+    def _claim(self, word: Word, limit: int) -> bool:
+        own = self._taken[self._pair, self._server, word]
+        if own < limit:
+            self._taken[self._pair, self._server, word] = own + 1
+        return own < limit

@@ -74,6 +74,7 @@ def _is_more_than_signs(word: str) -> bool:
     return any(unicodedata.category(char) not in ("Lm", "Mn", "Mc", "Me") for char in word)
 
 
+@lru_cache(maxsize=4096)
 def said(char: str) -> str:
     """Return what is given for a character in NFC: ASCII and GAP, or nothing."""
     if char.isspace():
@@ -81,7 +82,6 @@ def said(char: str) -> str:
     return char if char.isascii() and char.isprintable() else _folded(char)
 
 
-@lru_cache(maxsize=4096)
 def _folded(char: str) -> str:
     category, name = unicodedata.category(char), unicodedata.name(char, "")
     if category in _UNHEARD:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.prompt.layout import PromptLayout, check, check_num_tokens, fit_max_frames
+from sonorant.engine.prompt.layout import check, check_num_tokens, fit_max_frames
 from sonorant.engine.prompt.nfc import clusters, normalize
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import resolve_language
@@ -69,14 +69,13 @@ def explain_prompt(
 
     Raises InvalidSynthesis or a subclass if an utterance of this text would be refused.
     """
-    check(params, checkpoint, tokenizer, max_context)
+    prompt = check(params, checkpoint, tokenizer, max_context)
     ids = tokenizer.encode(text)
     if not params.non_streaming_mode:
         check_num_tokens(len(ids), max_context)
-    prompt = PromptLayout(params, checkpoint, tokenizer)
     plan = prompt.plan(ids, ended=True)
     num_rows = plan.num_rows if plan else prompt.min_rows
-    max_frames = fit_max_frames(params.sampling, checkpoint, num_rows, max_context)
+    max_frames = fit_max_frames(params.sampling, checkpoint, max_context, num_rows)
     names = _Names(checkpoint, tokenizer)
     rows: Sequence[PromptRow] = ()
     if plan is not None:

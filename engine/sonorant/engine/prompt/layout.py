@@ -22,11 +22,11 @@ def check(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer,
     """
     check_params(params, checkpoint)
     prompt = PromptLayout(params, checkpoint, tokenizer)
-    fit_max_frames(params.sampling, checkpoint, prompt.min_rows, max_context)
+    fit_max_frames(params.sampling, checkpoint, max_context, prompt.min_rows)
     return prompt
 
 
-def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, num_rows: int, max_context: int) -> int:
+def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, max_context: int, num_rows: int) -> int:
     """Return `max_frames`, lowered if a prompt of `num_rows` and the frames would not fit into `max_context` positions.
 
     Only the checkpoint's default is lowered: raises InvalidSynthesis if a limit that the caller chose does not fit.

@@ -8,6 +8,7 @@ next one says how it is spoken.
 
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import chain
 
 from tokenizers import normalizers
@@ -34,6 +35,7 @@ def _composing() -> tuple[frozenset[str], frozenset[str]]:
 _FIRSTS, _SECONDS = _composing()
 
 
+@lru_cache(maxsize=4096)
 def starts_afresh(char: str) -> bool:
     """Whether nothing before `char` can compose with it or be reordered past it."""
     first = unicodedata.normalize("NFD", char)[0]
@@ -45,6 +47,7 @@ def _goes_on(before: str, char: str) -> bool:
     return char in RAISED and before in RAISED
 
 
+@lru_cache(maxsize=4096)
 def _is_closed(char: str) -> bool:
     """Whether nothing after `char` can change it or what is before it."""
     if char in RAISED:

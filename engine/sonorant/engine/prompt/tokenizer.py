@@ -8,7 +8,7 @@ that the checkpoint was not trained on are folded to those it knows.
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from operator import itemgetter
 from pathlib import Path
 
@@ -34,6 +34,7 @@ _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _UNPRINTABLE = {byte: 0x100 + n for n, byte in enumerate(byte for byte in range(0x100) if byte not in _PRINTABLE)}
 _ORIGINAL = {char: byte for byte, char in _UNPRINTABLE.items()}
 
+KEPT_TOKENS = 4096  # whose shapes are kept
 _BLOCK_CHARS = 256  # characters of a growing pre-token processed together, so that an endless word takes linear time
 
 
@@ -43,7 +44,8 @@ class Tokenizer:
     def __init__(self, bpe: BPE, characters: Characters = "unicode") -> None:
         """`characters`: those that the checkpoint was trained on."""
         self._bpe = bpe
-        self._characters = characters
+        # Makes what folds the characters of one NFC text, which may come in pieces.
+        self.fold: type[AsciiStream] | type[AsIs] = AsciiStream if characters == "ascii" else AsIs
         self._split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated")
         self._pipeline = Pipeline(bpe)
         self._pipeline.normalizer = NFC()
@@ -52,6 +54,7 @@ class Tokenizer:
         )
         self._tokens = sorted(self._pipeline.get_vocab())
         self.max_token_bytes = max(map(len, self._tokens))
+        self.shape_of = lru_cache(KEPT_TOKENS)(self._shape_of)
 
     @classmethod
     def load(cls, folder: Path, characters: Characters = "unicode") -> "Tokenizer":
@@ -83,10 +86,6 @@ class Tokenizer:
         """Return a whole text as the model is given it: normalized, folded, and without whitespace around it."""
         return self.fold().push(normalize(text)).strip()
 
-    def fold(self) -> AsciiStream | AsIs:
-        """Return what folds the characters of one NFC text, which may come in pieces."""
-        return AsciiStream() if self._characters == "ascii" else AsIs()
-
     def text_of(self, token_id: int) -> str:
         """Return the text of a token; bytes that are no whole character become U+FFFD."""
         return self.bytes_of(token_id).decode(errors="replace")
@@ -104,6 +103,13 @@ class Tokenizer:
     def encode_word(self, word: str) -> list[tuple[int, int]]:
         """Return (id, number of bytes) of each token of a pre-token, which is given as byte characters."""
         return [(token.id, len(token.value)) for token in self._bpe.tokenize(word)]
+
+    def _shape_of(self, token_id: int) -> tuple[int, int]:
+        """Return how many characters begin in a token, and how many blanks it begins with."""
+        token = self.bytes_of(token_id)
+        num_chars = sum(byte & 0xC0 != 0x80 for byte in token)
+        text = token.decode(errors="replace")
+        return num_chars, min(num_chars, len(text) - len(text.lstrip()))
 
     def begins_longer_token(self, chars: str) -> bool:
         """Whether some token begins with these byte characters and has more of them."""
@@ -146,10 +152,7 @@ class TokenOffsets:
     def add(self, token_ids: Iterable[int]) -> None:
         """Add the next tokens of the text."""
         for token_id in token_ids:
-            token = self._tokenizer.bytes_of(token_id)
-            num_chars = sum(byte & 0xC0 != 0x80 for byte in token)  # characters that begin in this token
-            text = token.decode(errors="replace")
-            num_spaces = min(num_chars, len(text) - len(text.lstrip()))
+            num_chars, num_spaces = self._tokenizer.shape_of(token_id)
             start = self._end(self._num_taken + num_spaces)
             self._num_taken += num_chars
             self._spans.append((start, max(start, self._end(self._num_taken))))
@@ -198,19 +201,9 @@ class TokenStream:
         self._context = ""  # stands in for the last pre-token when more text is split
         self._word = ""  # byte characters of the last pre-token whose tokens are not released
 
-    def push(self, text: str) -> list[int]:
-        """Take more text; return the tokens that are now final."""
-        ids = self._take(self._nfc.push(text))
-        if self._offsets is not None:
-            self._offsets.add(ids)
-        return ids
-
     def flush(self) -> list[int]:
         """Return the tokens held back, as if the text ended here; text pushed later begins a new pre-token."""
-        ids = self._take(self._nfc.flush()) + self._finish_word()
-        if self._offsets is not None:
-            self._offsets.add(ids)
-        return ids
+        return self.push("", flushes=True)
 
     def end(self) -> list[int]:
         """Return the tokens held back; the whitespace at the end is dropped."""
@@ -218,8 +211,9 @@ class TokenStream:
         self._whitespace = []
         return ids
 
-    def _take(self, text: str) -> list[int]:
-        """Take text that no later text can change."""
+    def push(self, text: str, *, flushes: bool = False) -> list[int]:
+        """Take more text; return the tokens that are now final, or with `flushes` all of them."""
+        text = self._nfc.flush() if flushes else self._nfc.push(text)  # which no later text can change
         text = self._fold.push(normalize(text)) if self._offsets is None else self._offsets.take(text)
         if not self._started:
             text = text.lstrip()
@@ -231,8 +225,10 @@ class TokenStream:
             self._whitespace = []
         if len(body) < len(text):
             self._whitespace.append(text[len(body) :])
-        if self._whitespace and len(self._tokenizer.split(self._context + self._whitespace[0][0])) > 1:
+        if flushes or (self._whitespace and len(self._tokenizer.split(self._context + self._whitespace[0][0])) > 1):
             ids += self._finish_word()
+        if self._offsets is not None:
+            self._offsets.add(ids)
         return ids
 
     def _extend(self, text: str) -> list[int]:

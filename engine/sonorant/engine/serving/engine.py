@@ -18,6 +18,7 @@ from sonorant.engine.ipc.heartbeat import Work
 from sonorant.engine.ipc.messages import EndStream, FirstChunk, PcmBatch, PcmRecord, SilentStream, TextPositions
 from sonorant.engine.owner.board import Word
 from sonorant.engine.owner.link_messages import PairState
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.serving.keeping import KeptStream
 from sonorant.engine.serving.model import Model
 from sonorant.engine.serving.owner_link import OwnerLink
@@ -117,6 +118,7 @@ class Engine:
         credit_frames: int | None = None,
         known_codes: Int16Array | None = None,
         *,
+        prompt: PromptLayout | None = None,
         outlives_workers: bool = True,
         waits: bool = False,
         caller: int = 0,
@@ -128,7 +130,7 @@ class Engine:
         `credit_frames` may be made before the first `grant`; the engine's own `credit_frames` are the default and the
         maximum. Raises ValueError for less than 1. `known_codes` [frames, codebooks] are the stream's first frames if
         they were made before, here or elsewhere: the stream continues after them, but its text is still pushed from the
-        beginning.
+        beginning. `prompt`: what `check` returned for these parameters, but for the seed; None: they are checked here.
 
         If the workers die, the stream continues with other workers at the same frame, unless `outlives_workers` is
         False. With `waits`, a stream may also be opened while the workers are being replaced. Waiting streams are
@@ -138,18 +140,17 @@ class Engine:
 
         Nobody listens to a `background` stream in real time: it has what others leave, and gives way to them.
         """
-        credit_frames = self.model.credit(credit_frames)
         if self.state is not EngineState.READY and not (waits and self.state is EngineState.RESTARTING):
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
-        max_streams = self.max_streams
-        if self.num_places >= max_streams:
-            raise EngineOverloaded(f"all {max_streams} streams of the engine are in use; try again later")
-        prompt = self.model.check(params)
+        if prompt is None:
+            prompt = self.model.check(params)
         if known_codes is not None:
             self.model.check_known(known_codes, params)
+        most = self.model.credit_frames
+        credit_frames = most if credit_frames is None else min(credit_frames, most)
         opening = Opening(params, prompt, credit_frames, known_codes, outlives_workers, caller, in_turn, background)
         stream = EngineStream(next(self._process.ids), opening, self.model, self.placement)
-        if not self._taken.claim(Word.PLACES, max_streams, Word.KEPT):
+        if not self._taken.claim(Word.PLACES, max_streams := self.max_streams, Word.KEPT):
             raise EngineOverloaded(f"all {max_streams} streams of the engine are in use; try again later")
         self.placement.add(stream, self)
         return stream
@@ -166,13 +167,14 @@ class Engine:
         Credit is as in `open`. If the workers die, the stream continues with others. Raises EngineUnavailable,
         EngineOverloaded, or InvalidSynthesis for codes that no stream of this engine can have made.
         """
-        credit_frames = self.model.credit(credit_frames)
+        most = self.model.credit_frames
         self.model.check_stored(segments, past_codes)
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
         if not self._taken.claim(Word.STORED, self.max_stored):
             raise EngineOverloaded(f"all {self.max_stored} places for stored codes are in use; try again later")
         spoken = [codes for codes in segments if len(codes)]
+        credit_frames = most if credit_frames is None else min(credit_frames, most)
         stream = StoredStream(next(self._process.ids), self.placement, spoken, past_codes, credit_frames)
         self.placement.add(stream, self)
         self.placement.run(stream)
@@ -372,7 +374,8 @@ class Engine:
             stream.deliver(PcmChunk(first_frame, batch.num_frames, samples, codes, budget))
         if self._spoken is not None and not all(stream.is_stored for stream in streams):
             self._tell_spoken(True)
-        self.placement.verdicts.acquit(streams)
+        if self.placement.verdicts.reported:
+            self.placement.verdicts.acquit(streams)
 
     async def has_spoken(self) -> bool:
         """Wait for audio of the streams that run here; return False if they end before any."""

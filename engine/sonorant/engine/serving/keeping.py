@@ -82,7 +82,10 @@ class StreamCredit:
     paced by its listener is decoded in chunks."""
 
     def __init__(self, num_known: int, num_frames: int) -> None:
-        """`num_frames`: that may be made after the known ones, before the first grant."""
+        """`num_frames`: that may be made after the known ones, before the first grant. Raises ValueError for less than
+        one."""
+        if num_frames < 1:  # would make the worker fail, and all streams with it
+            raise ValueError(f"a stream was opened with a credit of {num_frames} frames; frame 0 needs 1")
         self.allowed = num_known + num_frames
         self.gathered = 0  # granted, but not yet in `allowed`
         self._lump = min(GRANT_LUMP_FRAMES, num_frames)

@@ -83,13 +83,6 @@ class Model:
                 "reference", f"{self.info.model} cannot clone a voice; use one that it has, or load a Base checkpoint"
             )
 
-    def credit(self, wanted: int | None) -> int:
-        """Return the credit with which a stream begins. Raises ValueError for less than one frame."""
-        credit_frames = self.credit_frames if wanted is None else min(wanted, self.credit_frames)
-        if credit_frames < 1:  # would make the worker fail, and all streams with it
-            raise ValueError(f"a stream was opened with a credit of {credit_frames} frames; frame 0 needs 1")
-        return credit_frames
-
     def explain(self, params: SynthesisParams, text: str, written: str | None = None) -> Explanation:
         """Explain the model's input for a text; `written`: the text before phrases in it were respelled.
 

@@ -139,7 +139,7 @@ class Verdicts:
     def __init__(self, packets: Packets) -> None:
         self.on_released: Callable[[], None] = lambda: None  # called when more streams may go on
         self._packets = packets
-        self._reported: dict[int, KeptStream] = {}  # by id; not acquitted yet
+        self.reported: dict[int, KeptStream] = {}  # by id; not acquitted yet
         self.held: set[KeptStream] = set()  # these may not go on
         self._awaited: dict[int, Callable[[KeptStream | None], None]] = {}  # by the number of the pair
 
@@ -156,26 +156,24 @@ class Verdicts:
             self.on_judged(pair, 0)
         self._awaited[pair] = then
         self.held.update(live)
-        self._reported.update((stream.stream_id, stream) for stream in live)
+        self.reported.update((stream.stream_id, stream) for stream in live)
         heard = tuple(stream.stream_id for stream in live if stream.was_heard)
         self._packets.send(Lost(pair, tuple(stream.stream_id for stream in live), heard))
 
     def acquit(self, streams: Sequence[KeptStream]) -> None:
-        """Clear streams that were heard, have ended, or have nothing to do next."""
-        if not self._reported:
-            return
-        stream_ids = tuple(stream.stream_id for stream in streams if stream.stream_id in self._reported)
+        """Clear streams that were heard, have ended, or have nothing to do next; only those that were `reported`."""
+        stream_ids = tuple(stream.stream_id for stream in streams if stream.stream_id in self.reported)
         if stream_ids:
             for stream_id in stream_ids:
-                self.held.discard(self._reported.pop(stream_id))
+                self.held.discard(self.reported.pop(stream_id))
             self._packets.send(Acquitted(stream_ids))
 
     def on_judged(self, pair: int, culprit: int) -> None:
         if (then := self._awaited.pop(pair, None)) is not None:
-            then(self._reported.get(culprit))
+            then(self.reported.get(culprit))
 
     def on_release(self, stream_ids: Sequence[int]) -> None:
-        self.held.difference_update(self._reported[each] for each in stream_ids if each in self._reported)
+        self.held.difference_update(self.reported[each] for each in stream_ids if each in self.reported)
         self.on_released()
 
     def release_all(self) -> None:

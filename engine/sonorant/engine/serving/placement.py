@@ -61,6 +61,10 @@ class Placement:
     # Called by streams, as their Keeper
 
     def run(self, stream: KeptStream) -> None:
+        is_next = not self._waiting and stream not in self.verdicts.held
+        if is_next and (home := self._home[stream]) is self._pair_for(stream):
+            home.begin(stream)
+            return
         self._waiting[stream] = None
         self.place_waiting()
 

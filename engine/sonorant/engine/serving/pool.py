@@ -19,6 +19,7 @@ from typing import Self
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import CodecDiffers, EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.prompt.explain import Explanation
+from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.serving.engine import Engine, EngineStats
 from sonorant.engine.serving.info import EngineInfo
 from sonorant.engine.serving.model import Model
@@ -153,9 +154,10 @@ class EnginePool:
         """Return the info of the checkpoint that would speak; if none can, `check` says why this one cannot."""
         return self.infos[choose_model(need, self.infos)]
 
-    def check(self, params: SynthesisParams) -> None:
-        """Raise InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would. Opens nothing."""
-        self._model_of(params)[0].model.check(params)
+    def check(self, params: SynthesisParams) -> PromptLayout:
+        """Return the layout of the prompt. Raises InvalidSynthesis, UnknownSpeaker or UnsupportedTask if `open` would.
+        Opens nothing."""
+        return self._model_of(params)[0].model.check(params)
 
     def explain(self, params: SynthesisParams, text: str, written: str | None = None) -> Explanation:
         """See `Model.explain`."""
@@ -167,6 +169,7 @@ class EnginePool:
         credit_frames: int | None = None,
         known_codes: Int16Array | None = None,
         *,
+        prompt: PromptLayout | None = None,
         spare: int = 0,
         waits: bool = False,
         caller: int = 0,
@@ -181,18 +184,24 @@ class EnginePool:
         pairs = self._model_of(params)
         loads = [pair.load() for pair in pairs]
         index = choose_pair(loads)
-        if index is None and waits and (back := [pair for pair in pairs if pair.comes_back]):
-            emptiest = min(back, key=lambda pair: (pair.is_standby, pair.num_places))
-            return emptiest.open(
-                params, credit_frames, known_codes, waits=True, caller=caller, in_turn=in_turn, background=background
-            )
-        if index is None:
+        if index is not None:
+            pair, waits = pairs[index], False
+            if spare and sum(load.room for load in loads) <= spare:
+                raise EngineOverloaded("all streams are in use, or kept for others; try again later")
+        elif waits and (back := [pair for pair in pairs if pair.comes_back]):
+            pair = min(back, key=lambda pair: (pair.is_standby, pair.num_places))
+        else:
             states = " and ".join(sorted({pair.public_state for pair in pairs}))
             raise EngineUnavailable(f"the engine of {pairs[0].info.model} is {states}; try again later")
-        if spare and sum(load.room for load in loads) <= spare:
-            raise EngineOverloaded("all streams are in use, or kept for others; try again later")
-        return pairs[index].open(
-            params, credit_frames, known_codes, caller=caller, in_turn=in_turn, background=background
+        return pair.open(
+            params,
+            credit_frames,
+            known_codes,
+            prompt=prompt,
+            waits=waits,
+            caller=caller,
+            in_turn=in_turn,
+            background=background,
         )
 
     def info_for_codec(self, codec: str) -> EngineInfo:

@@ -57,6 +57,11 @@ class EngineStream:
         self._num_frames = 0 if known is None else len(known)  # of these
         self._text = StreamText(opening.params, opening.prompt, model, self._num_frames)
         self.text_times = self._text.times  # when each part of its text is spoken, if that was asked for
+        # Returns the frame in which the last of its text is being said, and the frame in which the token being said was
+        # reached. The first is None until all is said, the second from then on; both are None if that is not known.
+        self.how_far: Callable[[], tuple[int | None, int | None]] = (
+            _unknown if self.text_times is None else self.text_times.how_far
+        )
         self._credit = StreamCredit(self._num_frames, opening.credit_frames)
         self._first_opened_s = 0.0
         self.was_heard = False  # whether workers of this process have delivered any of its audio
@@ -97,8 +102,8 @@ class EngineStream:
         more = self._credit.grant(num_frames)
         if more and self.run_id and not (self._cancelled or self.ended):
             self._send(GrantCredit(self.run_id, more))
-        elif more:
-            self._run_if_possible()
+        elif more and not self.run_id and self.is_runnable:
+            self._keeper.run(self)
 
     def cancel(self) -> None:
         """Stop: no more audio comes, only the end. Does nothing after the end or a second time."""
@@ -125,11 +130,6 @@ class EngineStream:
         """Where in its text the speech is at the middle of each frame, in tokens; for the frames where it is known."""
         return self._params.times_text or () if self.text_times is None else self.text_times.positions
 
-    def how_far(self) -> tuple[int | None, int | None]:
-        """Return the frame in which the last of its text is being said, and the frame in which the token being said was
-        reached. The first is None until all is said, the second from then on; both are None if that is not known."""
-        return (None, None) if self.text_times is None else self.text_times.how_far()
-
     async def __aenter__(self) -> "EngineStream":
         return self
 
@@ -148,7 +148,8 @@ class EngineStream:
         """Begin a run: send the workers an OpenStream that continues after all frames delivered so far."""
         self.run_id, self._send = run_id, send
         self._first_opened_s = self._first_opened_s or now_s
-        self._credit.take()
+        if self._credit.gathered:
+            self._credit.take()
         if len(self._codes) > 1:
             self._codes = [np.concatenate(self._codes)]
         opening = OpenStream(
@@ -208,9 +209,10 @@ class EngineStream:
                 self._send(PushText(self.run_id, trailing))
             if ended:
                 self._send(EndText(self.run_id))
-        else:
-            self._run_if_possible()
-
-    def _run_if_possible(self) -> None:
-        if not self.run_id and self.is_runnable:
+        elif self.is_runnable:
             self._keeper.run(self)
+
+
+def _unknown() -> tuple[None, None]:
+    """How far a stream is in its text if that is not known."""
+    return None, None

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -31,7 +32,8 @@ class StreamText:
             self.times = TextTimes(model.tokenizer, 1000 / model.info.frame_rate_hz, positions, told)
         self._model = model
         self._prompt = prompt
-        self._asked = params.sampling
+        # By how many rows the prompt has
+        self._fit_max_frames = partial(layout.fit_max_frames, params.sampling, model.checkpoint, model.max_context)
         self._streaming = not params.non_streaming_mode
         self._tokens = TokenStream(model.tokenizer, None if self.times is None else self.times.offsets)
         self._num_chars = 0
@@ -109,14 +111,11 @@ class StreamText:
             self.plan = self._prompt.plan(self._ids, ended=self.ended)
             if self.plan is not None:
                 self._trailing += self.plan.trailing
-                self.sampling = replace(self._asked, max_frames=self._fit_max_frames(len(self.plan.text_ids)))
+                self.sampling = replace(self.sampling, max_frames=self._fit_max_frames(len(self.plan.text_ids)))
             return ()
         trailing = self._prompt.column(ids, ended=self.ended)
         self._trailing += trailing
         return trailing
-
-    def _fit_max_frames(self, num_rows: int) -> int:
-        return layout.fit_max_frames(self._asked, self._model.checkpoint, num_rows, self._model.max_context)
 
 
 class TextTimes:
@@ -135,6 +134,7 @@ class TextTimes:
         self._frame_ms = frame_ms
         self._positions = list(positions)  # at the middle of each frame that is known, in tokens
         self._told = told
+        self._last = self._positions[-1] if self._positions else 0.0
         self._last_spoken: float | None = None  # position at which all text is said; None while more may come
 
     @property
@@ -171,13 +171,17 @@ class TextTimes:
     def add_position(self, frame: int, position: float) -> None:
         """Take the position at the middle of a frame, before the frame's audio comes."""
         del self._positions[frame:]
-        self._positions += [self._last] * (frame - len(self._positions)) + [position]
+        if (missing := frame - len(self._positions)) > 0:
+            self._positions += [self._positions[-1] if self._positions else 0.0] * missing
+        self._positions.append(position)
+        self._last = position
 
     def go_on_at(self, frame: int) -> float:
         """Forget positions from this frame on, and return about where the speech is when it continues there."""
         del self._positions[frame:]
         if self._told and len(self._positions) < frame:
             self._positions = self._told_positions(frame)
+        self._last = self._positions[-1] if self._positions else 0.0
         return self._last
 
     def _told_positions(self, num_frames: int) -> list[float]:
@@ -188,7 +192,3 @@ class TextTimes:
         grown = np.maximum.accumulate([0.0, *ends_ms]), np.maximum.accumulate([0.0, *tokens])
         positions: list[float] = np.interp(middles_ms, *grown).tolist()
         return positions
-
-    @property
-    def _last(self) -> float:
-        return self._positions[-1] if self._positions else 0.0

@@ -47,7 +47,7 @@ class PlaceQueue:
         """`heavy` tells which callers have so many places now that some stay free."""
         self._heavy = heavy
         self._clock = clock
-        self._tickets: list[Ticket] = []  # in order
+        self.tickets: list[Ticket] = []  # in order
         self._num_joined = 0
         self._turns = dict.fromkeys(Rank, 0)  # of the one served last, by rank
         self._turn_of: dict[tuple[Rank, int], int] = {}  # the latest turn of each caller that waits
@@ -56,19 +56,17 @@ class PlaceQueue:
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
-        return len(self._tickets)
+        return len(self.tickets)
 
     def num_ahead(self, ticket: Ticket) -> int:
-        return bisect_left(self._tickets, ticket)
+        return bisect_left(self.tickets, ticket)
 
     def num_ahead_of_newcomer(self, rank: Rank, caller: int) -> int:
         """How many go ahead of a newcomer, who therefore must leave as many places free.
 
         Heavy callers do not count if the newcomer's is not: it takes what is kept for such.
         """
-        if not self._tickets:
-            return 0
-        ahead = self._tickets[: self.num_ahead(self._new_ticket(rank, caller))]
+        ahead = self.tickets[: self.num_ahead(self._new_ticket(rank, caller))]
         heavy = self._heavy() if ahead else ()
         return len(ahead) if caller in heavy else sum(ticket.caller not in heavy for ticket in ahead)
 
@@ -87,14 +85,14 @@ class PlaceQueue:
         self._num_joined += 1
         self._turn_of[rank, caller] = ticket.turn
         self._num_of[rank, caller] += 1
-        insort(self._tickets, ticket)
+        insort(self.tickets, ticket)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(TRY_EVERY_S, self._try)
         try:
             yield ticket
         finally:
             place = self.num_ahead(ticket)
-            if place < len(self._tickets) and self._tickets[place] is ticket:  # else it was served
+            if place < len(self.tickets) and self.tickets[place] is ticket:  # else it was served
                 self._leave(ticket)
 
     def served(self, ticket: Ticket) -> None:
@@ -109,7 +107,7 @@ class PlaceQueue:
         return Ticket(rank, turn, self._num_joined, caller)
 
     def _leave(self, ticket: Ticket) -> None:
-        del self._tickets[self.num_ahead(ticket)]
+        del self.tickets[self.num_ahead(ticket)]
         who = ticket.rank, ticket.caller
         self._num_of[who] -= 1
         if not self._num_of[who]:
@@ -118,11 +116,11 @@ class PlaceQueue:
     def _try(self) -> None:
         self._let_try()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(TRY_EVERY_S, self._try) if self._tickets else None
+        self._timer = loop.call_later(TRY_EVERY_S, self._try) if self.tickets else None
 
     def _let_try(self) -> None:
         """Let the first one of heavy callers try, and the first one of the others."""
-        idle = [ticket for ticket in self._tickets if not ticket.may_try.is_set()]
+        idle = [ticket for ticket in self.tickets if not ticket.may_try.is_set()]
         heavy = self._heavy() if idle else ()
         for is_heavy in (True, False):
             if first := next((ticket for ticket in idle if (ticket.caller in heavy) is is_heavy), None):

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from copy import copy
 
-from sonorant.engine import EngineOverloaded, EnginePool, EngineStream, Int16Array, SynthesisParams
+from sonorant.engine import EngineOverloaded, EnginePool, EngineStream, Int16Array, PromptLayout, SynthesisParams
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.ledger import Kind, Ledger
 from sonorant.service.admission.permits import Permit
@@ -32,10 +32,10 @@ class Reservations:
         self.caller = 0  # see `Caller.number`; 0 may take all places
         self.engine = engine
         # By checkpoint: who waits for one that is full is not in the way of those who want another.
-        self._queues: defaultdict[str, PlaceQueue] = defaultdict(lambda: PlaceQueue(self._heavy))
+        self.queues: defaultdict[str, PlaceQueue] = defaultdict(lambda: PlaceQueue(self._heavy))
         self._ledger = ledger
         self._num_callers = num_callers
-        self._num_kept: Counter[str] = Counter()  # places by checkpoint, while the next stream is not open
+        self.num_kept: Counter[str] = Counter()  # places by checkpoint, while the next stream is not open
 
     def of(self, caller: Caller) -> "Reservations":
         seen = copy(self)
@@ -49,15 +49,10 @@ class Reservations:
 
     @property
     def num_waiting(self) -> int:
-        return sum(map(len, self._queues.values()))
-
-    def queue_of(self, checkpoint: str) -> PlaceQueue:
-        return self._queues[checkpoint]
+        return sum(map(len, self.queues.values()))
 
     def enter(self) -> Permit:
         """Count an utterance of this caller, in all server processes."""
-        if not self.caller_for_engine:
-            return Permit(lambda: None)
         row = self._ledger.take(self.caller, Kind.UTTERANCES, lambda num_all, num_own: None)
         return Permit(lambda: self._ledger.give_back(row, Kind.UTTERANCES))
 
@@ -67,18 +62,13 @@ class Reservations:
         return Permit(lambda: self._keep(checkpoint, -1))
 
     def _keep(self, checkpoint: str, change: int) -> None:
-        self._num_kept[checkpoint] += change
+        self.num_kept[checkpoint] += change
         self.engine.keep_places(checkpoint, change)
 
     @property
     def is_heavy(self) -> bool:
         """Whether one more utterance of this caller would be more than an even share."""
         return bool(self.caller_for_engine) and self._ledger.held(self.caller, Kind.UTTERANCES) >= self._even_share
-
-    def spare(self, checkpoint: str, *, for_others: bool) -> int:
-        """Return how many places an utterance that has none yet must leave free."""
-        kept = self.engine.info.max_streams // FOR_OTHERS if for_others else 0
-        return self._num_kept[checkpoint] + kept
 
     def _heavy(self) -> Collection[int]:
         return self._ledger.holders(Kind.UTTERANCES, self._even_share) if self._num_callers() > 1 else ()
@@ -108,7 +98,7 @@ class Reservation:
         """
         self._all = reservations
         self._checkpoint = checkpoint
-        self._queue = reservations.queue_of(checkpoint)
+        self._queue = reservations.queues[checkpoint]
         self._resumed = resumed
         self._follows = follows
         self._is_background = is_background
@@ -117,22 +107,35 @@ class Reservation:
         self._stream: EngineStream | None = None  # the latest stream, until it ends
         self._kept: Permit | None = None  # the place, until the next stream is open
 
-    def open(self, params: SynthesisParams, credit_frames: int, known_codes: Int16Array | None = None) -> EngineStream:
-        """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded."""
-        is_kept, is_heavy = self._kept is not None, self._all.is_heavy
-        num_ahead = 0
-        if not is_kept and self._ticket is None:
-            num_ahead = self._queue.num_ahead_of_newcomer(self._rank(is_heavy), self._all.caller)
-        for_others = is_heavy or self._is_background
-        permit = self._all.enter()
+    def open(
+        self,
+        params: SynthesisParams,
+        credit_frames: int,
+        known_codes: Int16Array | None = None,
+        prompt: PromptLayout | None = None,
+    ) -> EngineStream:
+        """Open a stream. Raises EngineUnavailable, what `check` raises, and for the first stream EngineOverloaded.
+
+        `prompt`: see `Engine.open`.
+        """
+        is_kept, caller = self._kept is not None, self._all.caller_for_engine
+        is_heavy = bool(caller) and self._all.is_heavy
+        num_ahead = spare = 0
+        if not is_kept:  # it must leave some places free
+            if self._ticket is None and self._queue.tickets:
+                num_ahead = self._queue.num_ahead_of_newcomer(self._rank(is_heavy), self._all.caller)
+            for_others = self._all.engine.info.max_streams // FOR_OTHERS if is_heavy or self._is_background else 0
+            spare = self._all.num_kept[self._checkpoint] + for_others + num_ahead
+        permit = self._all.enter() if caller else Permit(_uncounted)
         try:
             stream = self._all.engine.open(
                 params,
                 credit_frames,
                 known_codes,
-                spare=0 if is_kept else self._all.spare(self._checkpoint, for_others=for_others) + num_ahead,
+                prompt=prompt,
+                spare=spare,
                 waits=self._follows or self._resumed or is_kept,
-                caller=self._all.caller_for_engine,
+                caller=caller,
                 in_turn=self._resumed and not is_kept and is_heavy,
                 background=self._is_background,
             )
@@ -143,7 +146,8 @@ class Reservation:
             raise
         if self._ticket is not None:
             self._queue.served(self._ticket)
-        self.give_up()
+        if self._permit is not None or is_kept:
+            self.give_up()
         self._permit, self._stream = permit, stream
         stream.when_ended = self._keep
         return stream
@@ -208,3 +212,7 @@ class Reservation:
 
     def _expected_wait_s(self, num_ahead: int) -> float:
         return self._queue.expected_wait_s(num_ahead, self._all.engine.info.max_streams)
+
+
+def _uncounted() -> None:
+    """Give nothing back: callers who are not told apart are not counted."""

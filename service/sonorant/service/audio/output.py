@@ -1,28 +1,13 @@
-"""Chooses the writer of an utterance, and joins its pieces into messages."""
+"""Chooses the writer of an utterance."""
 
-from collections import deque
 from typing import Protocol
 
 from sonorant.engine import EngineInfo, Int16Array
-from sonorant.service.audio.codes import CodesHeader, join
+from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.codes_writer import CodesWriter
 from sonorant.service.audio.pcm import Samples
 from sonorant.service.audio.writer import AudioSpec, AudioWriter, Piece
 from sonorant.tts.v1 import audio_pb2
-
-
-def joined(pieces: deque[Piece], spec: AudioSpec, max_ms: float) -> tuple[bytes, int]:
-    """Take the next piece, and more of those that are there if the spec allows. Return their bytes and sample count."""
-    first, num_samples = pieces.popleft()
-    data = [first]
-    if spec.may_join and num_samples:
-        limit = max_ms * spec.sample_rate_hz // 1000
-        while pieces and pieces[0].num_samples and num_samples + pieces[0].num_samples <= limit:
-            more, more_samples = pieces.popleft()
-            data.append(more)
-            num_samples += more_samples
-    is_records = len(data) > 1 and spec.encoding == audio_pb2.AUDIO_ENCODING_CODES
-    return (join([bytes(each) for each in data]) if is_records else b"".join(data)), num_samples
 
 
 class Writer(Protocol):

@@ -9,6 +9,7 @@ Opus differs: a flush pads the last frame with silence.
 
 import io
 import struct
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -18,6 +19,7 @@ import soundfile
 
 from sonorant.engine import Int16Array
 from sonorant.service.audio import g711
+from sonorant.service.audio.codes import join
 from sonorant.service.audio.gain import GAINS_DB, amplify
 from sonorant.service.audio.ogg import OggOpusWriter
 from sonorant.service.audio.opus import OpusEncoder
@@ -88,6 +90,20 @@ class Piece(NamedTuple):
     num_samples: int
 
 
+def joined(pieces: deque[Piece], spec: AudioSpec, max_ms: float) -> tuple[bytes, int]:
+    """Take the next piece, and more of those that are there if the spec allows. Return their bytes and sample count."""
+    first, num_samples = pieces.popleft()
+    data = [first]
+    if spec.may_join and num_samples:
+        limit = max_ms * spec.sample_rate_hz // 1000
+        while pieces and pieces[0].num_samples and num_samples + pieces[0].num_samples <= limit:
+            more, more_samples = pieces.popleft()
+            data.append(more)
+            num_samples += more_samples
+    is_records = len(data) > 1 and spec.encoding == audio_pb2.AUDIO_ENCODING_CODES
+    return (join([bytes(each) for each in data]) if is_records else b"".join(data)), num_samples
+
+
 class AudioWriter:
     """The `Writer` of all encodings but codes."""
 
@@ -113,7 +129,8 @@ class AudioWriter:
         return [Piece(header, 0)] if header else []
 
     def speech(self, samples: Samples, codes: Int16Array) -> list[Piece]:
-        return self._frames.push(self._processed(samples))
+        is_changed = self._resampler or self._stretcher or self._spec.gain_db
+        return self._frames.push(self._processed(samples) if is_changed else samples)
 
     def skip(self, samples: Samples, codes: Int16Array) -> list[Piece]:
         return self._frames.skip(self._processed(samples))

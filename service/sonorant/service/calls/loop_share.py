@@ -35,8 +35,9 @@ class LoopShare:
     def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
         """`clock`: processor time of the loop's thread, so that time spent waiting for a core is not charged."""
         self._clock = clock
-        self.waiting = FairQueue[_Piece]()
-        self.left_s = PER_TURN_S  # allowance left; below 0: debt of the next turns
+        self._waiting = FairQueue[_Piece]()
+        self._left_s = PER_TURN_S  # allowance left; below 0: debt of the next turns
+        self.is_free = True  # whether a piece may be done at once: something is left, and none waits
         self._soon = False  # whether `_turn` is scheduled
 
     def of(self, who: str) -> "Part":
@@ -45,7 +46,8 @@ class LoopShare:
     def queue(self, who: str, act: Callable[[], Any], done: "asyncio.Future[Any] | None" = None) -> None:
         """Do a piece of work for a caller when its turn comes. `done` gets its result, and drops it if cancelled."""
         self._look_soon()
-        self.waiting.push(_Piece(act, copy_context(), done), who)
+        self.is_free = False
+        self._waiting.push(_Piece(act, copy_context(), done), who)
 
     def timed(self, act: Callable[[], T]) -> T:
         """Do a piece of work now, at the cost of this turn."""
@@ -53,8 +55,9 @@ class LoopShare:
         try:
             return act()
         finally:
-            self.left_s -= self._clock() - start_s
-            if self.left_s < PER_TURN_S / 2:  # not sooner, as another turn of an idle loop costs as much as a piece
+            self._left_s -= self._clock() - start_s
+            self.is_free = self.is_free and self._left_s > 0
+            if self._left_s < PER_TURN_S / 2:  # not sooner, as another turn of an idle loop costs as much as a piece
                 self._look_soon()
 
     def _look_soon(self) -> None:
@@ -64,12 +67,13 @@ class LoopShare:
 
     def _turn(self) -> None:
         self._soon = False
-        self.left_s = min(PER_TURN_S, self.left_s + PER_TURN_S)
+        self._left_s = min(PER_TURN_S, self._left_s + PER_TURN_S)
         try:
-            while self.left_s > 0 and self.waiting:
-                self._run(self.waiting.popleft())
+            while self._left_s > 0 and self._waiting:
+                self._run(self._waiting.popleft())
         finally:
-            if self.waiting:
+            self.is_free = self._left_s > 0 and not self._waiting
+            if self._waiting:
                 self._look_soon()
 
     def _run(self, piece: _Piece) -> None:
@@ -100,10 +104,10 @@ class Part:
     async def do(self, act: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do a piece of work, now or when its turn comes, and return its result. Cancelling drops it."""
         share = self._share
-        if share.left_s > 0 and not share.waiting:
-            return share.timed(lambda: act(*args, **kwargs))
+        if share.is_free:
+            return share.timed(partial(act, *args, **kwargs))
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        share.queue(self._who, lambda: act(*args, **kwargs), done)
+        share.queue(self._who, partial(act, *args, **kwargs), done)
         try:
             return await done
         finally:
@@ -111,4 +115,4 @@ class Part:
 
     def post(self, act: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> None:
         """Queue a piece of work without waiting for it."""
-        self._share.queue(self._who, lambda: act(*args, **kwargs))
+        self._share.queue(self._who, partial(act, *args, **kwargs))

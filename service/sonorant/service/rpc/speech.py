@@ -14,7 +14,7 @@ from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
 from sonorant.service.errors import AudioTooLong
 from sonorant.service.pacing.outbox import Outbox
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 from sonorant.service.rpc.background_work import BackgroundWork
 from sonorant.service.rpc.explain import explain
 from sonorant.service.rpc.usage import usage

@@ -19,13 +19,10 @@ from sonorant.engine import (
 )
 from sonorant.service.audio.codes import CodesHeader, StoredCodes, parsing
 from sonorant.service.audio.formats import check_audio
-from sonorant.service.audio.output import joined
-from sonorant.service.audio.writer import AudioSpec, AudioWriter, Piece
+from sonorant.service.audio.writer import AudioSpec, AudioWriter, Piece, joined
 from sonorant.service.errors import InvalidField
 from sonorant.service.operations.latency import latency_budget
-from sonorant.service.pacing.credit import Credit
-from sonorant.service.pacing.pacer import Pacer
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Credit, Pacer, Playout
 from sonorant.service.utterance.resumption import CHARS_PER_S
 from sonorant.tts.v1 import audio_pb2, latency_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeRequest, DecodeStarted

@@ -38,5 +38,5 @@ class Parts:
             CallerPhrases(self.phrases, caller.name) if self.phrases.is_on else None,
             self.loop_share.of(caller.limit_key),
             caller.text_limit(self.max_text_chars),
-            partial(self.limits.take, caller),
+            None if caller.max_text_chars_per_minute is None else partial(self.limits.take, caller),
         )

@@ -10,13 +10,14 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 
 from sonorant.engine import EngineError
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, Draining, InvalidField, LimitReached, RequestError
 from sonorant.service.pacing.outbox import Outbox
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 from sonorant.service.session.alive import Quiet, SignsOfLife
 from sonorant.service.session.config import SpeakSpec, check_speak_config, check_utterance_id
 from sonorant.service.session.parts import Parts
@@ -121,7 +122,9 @@ class Session:
             case "resume":
                 await self._resume(request.utterance_id, request.resume)
             case "text":
-                await self._text(wanted, request.text)
+                entry = await self._text(wanted or None, request.text)
+                if entry is not None and not entry.asked:
+                    await self._start(entry)
             case "revise":
                 await self._revise(wanted, request.revise)
             case "flush":
@@ -173,12 +176,11 @@ class Session:
         if config.HasField("opening"):
             opening = config.opening
             check_utterance_id(opening.utterance_id)
-            await self._text(opening.utterance_id, opening.text, arrived_s=self._call.arrived_s)
+            await self._text(opening.utterance_id or None, opening.text, arrived_s=self._call.arrived_s)
             if opening.end:
                 await self._end(opening.utterance_id or self._current_id)
             if (entry := self._turns.current) is not None:
-                # Now, and not some steps of the event loop later, as its turn would.
-                await self._turns.change_in_turn(entry, entry.utterance.start)
+                await self._start(entry)
         self.outbox.wake()
 
     async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
@@ -204,31 +206,45 @@ class Session:
             resumption = await self._allowance.part.do(
                 check_resume, resume, spec.info, spec.params.sampling.max_frames, spec.audio, self._receipts
             )
-            if not utterance_id or self._turns.is_known(utterance_id):
+            if not utterance_id or utterance_id in self._turns.open or utterance_id in self._turns.over:
                 raise InvalidField("utterance_id", "resume an utterance under its own id, before anything else of it")
             if resumption.played_ms is not None:
                 self._playout.sent(utterance_id, resumption.received_ms(spec.audio.sample_rate_hz))
                 self._playout.report(utterance_id, resumption.played_ms)
             self._open(utterance_id, spec, resumption)
         except (RequestError, EngineError) as error:
-            self._turns.stop(self._turns.get(utterance_id) or self._open(utterance_id), error)
+            self._turns.stop(self._turns.open.get(utterance_id) or self._open(utterance_id), error)
 
-    async def _text(self, wanted: str | None, text: str, arrived_s: float | None = None) -> None:
-        """`arrived_s`: when the call arrived, if the text came with it."""
-        await self._parts.limits.prepare(self._call.caller, len(text))
-        if wanted and not self._turns.takes_text(wanted):
+    async def _text(self, wanted: str | None, text: str, arrived_s: float | None = None) -> OpenUtterance | None:
+        """Return the utterance that takes the text, if one does. `arrived_s`: when the call arrived, if the text came
+        with it."""
+        if self._allowance.charge is not None:
+            await self._parts.limits.prepare(self._call.caller, len(text))
+        entry = None if wanted is None else self._turns.open.get(wanted)
+        if wanted in self._turns.over if entry is None else (entry.stopped or entry.utterance.segmenter.ended):
+            assert wanted is not None, "it is over"
             if self._turns.is_first_late_text(wanted):
                 self._warn_inactive(wanted, "text")
-            return
-        entry = self._turns.get(wanted) or self._open(wanted or self._mint(), arrived_s=arrived_s)
+            return None
+        if entry is None:
+            entry = self._open(wanted, arrived_s=arrived_s)
         self._turns.change(entry, entry.utterance.accept, text)
         await self._turns.push(entry, slices(text))
+        return entry
+
+    async def _start(self, entry: OpenUtterance) -> None:
+        """Have the stream of the first text opened now, and not some steps of the event loop later, if it is the turn
+        of the utterance."""
+        if entry.speaking is not None:
+            entry.asked = True
+            await self._turns.part.do(self._turns.change, entry, entry.utterance.start)
 
     async def _revise(self, wanted: str | None, revise: speak_pb2.Revise) -> None:
-        await self._parts.limits.prepare(self._call.caller, len(revise.text))
+        if self._allowance.charge is not None:
+            await self._parts.limits.prepare(self._call.caller, len(revise.text))
         if (entry := self._taking_text(wanted, "revise")) is not None:
             rest: list[str] = []
-            await self._turns.change_in_turn(entry, self._revise_now, entry, revise, rest)
+            await self._turns.part.do(self._turns.change, entry, self._revise_now, entry, revise, rest)
             await self._turns.push(entry, rest)
 
     def _revise_now(self, entry: OpenUtterance, revise: speak_pb2.Revise, rest: list[str]) -> None:
@@ -238,19 +254,18 @@ class Session:
 
     async def _flush(self, wanted: str | None, flush: speak_pb2.Flush) -> None:
         if (entry := self._taking_text(wanted, "flush")) is not None:
-            await self._turns.change_in_turn(
-                entry, entry.utterance.flush, flush.flush_id, flush.pause_ms, carries_on=flush.carry_on
-            )
+            act = partial(entry.utterance.flush, flush.flush_id, flush.pause_ms, carries_on=flush.carry_on)
+            await self._turns.part.do(self._turns.change, entry, act)
 
     async def _end(self, wanted: str | None) -> None:
         self._leave(wanted)
-        if (entry := self._turns.get(wanted)) is None:
+        if (entry := self._turns.open.get(wanted or "")) is None:
             self._warn_inactive(wanted, "end")
         else:
-            await self._turns.change_in_turn(entry, entry.utterance.end)
+            await self._turns.part.do(self._turns.change, entry, entry.utterance.end)
 
     def _cancel(self, wanted: str | None, cancel: speak_pb2.Cancel) -> None:
-        entry = self._turns.get(wanted) if wanted else self._turns.latest
+        entry = self._turns.open.get(wanted) if wanted else self._turns.latest
         if entry is not None:
             wanted = entry.id
             entry.utterance.statistics.silenced(_played_ms(cancel))
@@ -263,7 +278,7 @@ class Session:
 
     def _cancel_all(self, cancel: speak_pb2.Cancel) -> None:
         self._current_id = None
-        if not self._turns:
+        if not self._turns.open:
             self._warn_inactive(None, "cancel")
         played_ms = _played_ms(cancel)
         for entry in self._turns:  # the first one is in play
@@ -276,7 +291,7 @@ class Session:
     def _report(self, utterance_id: str, played_ms: int) -> None:
         self._playout.report(utterance_id, played_ms)
         spoken = self._turns.current
-        about = self._turns.get(utterance_id) if utterance_id else spoken
+        about = self._turns.open.get(utterance_id) if utterance_id else spoken
         if about is not None:
             about.utterance.statistics.played_ms = played_ms
         if spoken is not None:
@@ -285,7 +300,7 @@ class Session:
     async def _finish(self) -> None:
         """End all open utterances' texts, as no more messages come."""
         for entry in self._turns:
-            await self._turns.change_in_turn(entry, entry.utterance.end)
+            await self._turns.part.do(self._turns.change, entry, entry.utterance.end)
         self._turns.close()
 
     def _heard_no_more(self, utterance_id: str) -> None:
@@ -296,36 +311,34 @@ class Session:
 
     def _open(
         self,
-        utterance_id: str,
+        utterance_id: str | None = None,
         spec: UtteranceSpec | None = None,
         resumption: Resumption | None = None,
         arrived_s: float | None = None,
     ) -> OpenUtterance:
-        """Open an utterance; by default with the session's config."""
+        """Open an utterance; by default with the session's config, and with an id that was not lately there."""
         assert self._spec is not None and self._wanted is not None, "text comes after config"
         beginning = Beginning(
             self._playout,
             self._spec.max_lead_ms,
             self._turns.ms_per_unit,
             resumption,
-            follows=self._turns.any_begun,
+            follows=bool(self._turns.open or self._turns.over),
             arrived_s=arrived_s,
         )
+        while utterance_id is None:
+            self._num_minted += 1
+            minted = f"u{self._num_minted}"
+            if minted not in self._turns.open and minted not in self._turns.over:
+                utterance_id = minted
         self._current_id = utterance_id
         entry = self._turns.begin(Utterance(utterance_id, spec or self._wanted, self._allowance, beginning))
         if self._drain_ms is not None:
             self._turns.stop(entry, Draining("the server is draining: open a new session for the next utterance"))
-        elif len(self._turns) > MAX_OPEN_UTTERANCES:
+        elif len(self._turns.open) > MAX_OPEN_UTTERANCES:
             limit = LimitReached("utterances", f"{MAX_OPEN_UTTERANCES} utterances are open; wait for one to be done")
             self._turns.stop(entry, limit)
         return entry
-
-    def _mint(self) -> str:
-        while True:
-            self._num_minted += 1
-            utterance_id = f"u{self._num_minted}"
-            if not self._turns.is_known(utterance_id):
-                return utterance_id
 
     def _leave(self, utterance_id: str | None) -> None:
         """ "" no longer means this utterance."""
@@ -334,7 +347,7 @@ class Session:
 
     def _taking_text(self, wanted: str | None, payload: str) -> OpenUtterance | None:
         """Return the utterance if it still takes text; else warn the client."""
-        entry = self._turns.get(wanted)
+        entry = self._turns.open.get(wanted or "")
         if entry is None or entry.utterance.segmenter.ended:
             self._warn_inactive(wanted, payload)
             return None
@@ -347,7 +360,7 @@ class Session:
 
     def _is_open(self) -> bool:
         """Return whether the client waits for something: an open utterance, or text that waits for its turn."""
-        return self._takes or len(self._turns) > 0
+        return self._takes or bool(self._turns.open)
 
     def _say_go_away(self) -> None:
         self.outbox.post(speak_pb2.SpeakResponse(go_away=speak_pb2.GoAway(drain_ms=self._drain_ms or 0)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,6 @@ from typing import ParamSpec
 
 from sonorant.engine import FinishReason, InvalidSynthesis
 from sonorant.service.calls.loop_share import Part
-from sonorant.service.errors import RequestError
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.status import is_expected, to_status
 from sonorant.service.utterance.delivery import Message
@@ -41,7 +41,9 @@ class OpenUtterance:
     utterance: Utterance
     speaking: asyncio.Task[None] | None = None  # set during its turn
     failure: Exception | None = None  # why it was stopped, if not by a cancel
-    commit_timer: asyncio.TimerHandle | None = None  # commits the text if no more comes for a while
+    text_s: float = math.inf  # when all of its latest text was pushed, on the loop's clock; inf: that is not done
+    commit_timer: asyncio.TimerHandle | None = None  # looks whether no text has come for a while
+    asked: bool = False  # whether its stream was asked for when its first text came
     stopped: bool = False  # cancelled or failed: done as soon as its task has ended
     warned: bool = False  # text came after its end, and the client was warned
 
@@ -52,60 +54,40 @@ class Turns:
         self.ms_per_unit = DEFAULT_MS_PER_UNIT  # speed of the last utterance; see `WordTimes`
         self._outbox = outbox
         self._request_id = request_id
-        self._part = part
+        self.part = part
         self._prefills_soon = False  # whether `_prefill` is posted
-        self._open: dict[str, OpenUtterance] = {}
-        self._over: dict[str, bool] = {}  # the latest done utterances: whether the client was warned of late text
+        self.open: dict[str, OpenUtterance] = {}  # by id, in the order in which they are spoken
+        self.over: dict[str, bool] = {}  # the latest done utterances: whether the client was warned of late text
         self._changed = asyncio.Event()  # there is an utterance to speak, or there will be none any more
         self._closing = False
         self._tasks: asyncio.TaskGroup | None = None  # of the session, while it runs
 
-    def __len__(self) -> int:
-        return len(self._open)
-
     def __iter__(self) -> Iterator[OpenUtterance]:
         """Iterate over a copy, so that utterances may be stopped meanwhile."""
-        return iter(list(self._open.values()))
-
-    def get(self, utterance_id: str | None) -> OpenUtterance | None:
-        return self._open.get(utterance_id) if utterance_id else None
-
-    def is_known(self, utterance_id: str) -> bool:
-        """Return whether there is, or was lately, an utterance of this id."""
-        return utterance_id in self._open or utterance_id in self._over
-
-    @property
-    def any_begun(self) -> bool:
-        return bool(self._open or self._over)
+        return iter(list(self.open.values()))
 
     @property
     def current(self) -> OpenUtterance | None:
         """The utterance that is being spoken, or will be next."""
-        return next(iter(self._open.values()), None)
+        return next(iter(self.open.values()), None)
 
     @property
     def latest(self) -> OpenUtterance | None:
-        return next(reversed(self._open.values()), None)
+        return next(reversed(self.open.values()), None)
 
     def begin(self, utterance: Utterance) -> OpenUtterance:
-        entry = self._open[utterance.id] = OpenUtterance(utterance.id, utterance)
-        if self._tasks is not None and self.current is entry:  # now, and not some steps of the event loop later
+        entry = self.open[utterance.id] = OpenUtterance(utterance.id, utterance)
+        if self._tasks is not None and len(self.open) == 1:  # now, and not some steps of the event loop later
             entry.speaking = self._tasks.create_task(self._speak_to_the_end(entry))
         self._changed.set()
         return entry
 
-    def takes_text(self, utterance_id: str) -> bool:
-        """Return whether text may come under this id: for an open utterance, or to begin a new one."""
-        if (entry := self._open.get(utterance_id)) is not None:
-            return not (entry.stopped or entry.utterance.segmenter.ended)
-        return utterance_id not in self._over
-
     def is_first_late_text(self, utterance_id: str) -> bool:
         """Return whether this is the first text after the end of the utterance, and remember that it came."""
-        if (entry := self._open.get(utterance_id)) is not None:
+        if (entry := self.open.get(utterance_id)) is not None:
             was_warned, entry.warned = entry.warned, True
         else:
-            was_warned, self._over[utterance_id] = self._over[utterance_id], True
+            was_warned, self.over[utterance_id] = self.over[utterance_id], True
         return not was_warned
 
     def close(self) -> None:
@@ -119,25 +101,31 @@ class Turns:
             return
         try:
             act(*args, **kwargs)
-        except (RequestError, InvalidSynthesis) as error:
+        except Exception as error:
+            self._note(entry, error)
             self.stop(entry, error)
 
-    async def change_in_turn(
-        self, entry: OpenUtterance, act: Callable[P, None], *args: P.args, **kwargs: P.kwargs
-    ) -> None:
-        """The same, as soon as the caller has a share of the event loop."""
-        await self._part.do(lambda: self.change(entry, act, *args, **kwargs))
-
     async def push(self, entry: OpenUtterance, pieces: Iterable[str]) -> None:
-        """Push text that was accepted, and commit it if no more comes for a while."""
-        if entry.commit_timer is not None:
-            entry.commit_timer.cancel()
+        """Push text that was accepted, as the caller has a share of the event loop, and commit it if no more comes for
+        a while. That is looked for now and then, as most text is followed by more."""
+        entry.text_s = math.inf
         for piece in pieces:
-            await self.change_in_turn(entry, entry.utterance.push, piece)
+            await self.part.do(self.change, entry, entry.utterance.push, piece)
+        loop = asyncio.get_running_loop()
+        entry.text_s = loop.time()
+        if entry.commit_timer is None and not entry.stopped:
+            entry.commit_timer = loop.call_later(entry.utterance.segmenter.least_delay_s, self._look_for_tail, entry)
+
+    def _look_for_tail(self, entry: OpenUtterance) -> None:
+        entry.commit_timer = None
         delay_s = entry.utterance.segmenter.commit_delay_s
-        if delay_s is not None and not entry.stopped:
-            loop = asyncio.get_running_loop()
-            entry.commit_timer = loop.call_later(delay_s, self._part.post, self._commit_tail, entry)
+        if entry.stopped or delay_s is None or entry.text_s == math.inf:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= entry.text_s + delay_s:
+            self.part.post(self._commit_tail, entry)
+        else:
+            entry.commit_timer = loop.call_at(entry.text_s + delay_s, self._look_for_tail, entry)
 
     def _commit_tail(self, entry: OpenUtterance) -> None:
         if entry.stopped or entry.utterance.segmenter.commit_delay_s is None:  # it has ended meanwhile
@@ -161,7 +149,7 @@ class Turns:
     def abort(self) -> None:
         """Release everything without sending anything, as the call is over."""
         self._tasks = None  # breaks a cycle: the group refers to its tasks, and they to this
-        for entry in self._open.values():
+        for entry in self.open.values():
             entry.stopped = True
             entry.utterance.abort()
             if entry.commit_timer is not None:
@@ -197,26 +185,34 @@ class Turns:
         try:
             reason = await entry.utterance.speak(partial(self._send, entry), partial(self._pass_place_on, entry))
         except Exception as error:
-            if not is_expected(error):
-                log.exception("utterance failed", extra={"request_id": self._request_id, "utterance_id": entry.id})
+            self._note(entry, error)
             self._done(entry, FinishReason.CANCELLED, error)
         else:
             self._done(entry, reason)
 
+    def _note(self, entry: OpenUtterance, error: Exception) -> None:
+        """Log a bug. Other errors are the caller's, or told by the engine."""
+        if not is_expected(error):
+            log.error(
+                "utterance failed",
+                exc_info=error,
+                extra={"request_id": self._request_id, "utterance_id": entry.id},
+            )
+
     def _pass_place_on(self, entry: OpenUtterance) -> None:
         """Let the next utterance have the place of one that is over."""
-        following = next((each for each in self._open.values() if each is not entry), None)
+        following = next((each for each in self.open.values() if each is not entry), None)
         if following is not None and not following.stopped:
             entry.utterance.pass_place_on(following.utterance, is_over=True)
 
     def _done(self, entry: OpenUtterance, reason: FinishReason, error: Exception | None = None) -> None:
         entry.stopped = True
-        del self._open[entry.id]
+        del self.open[entry.id]
         if entry.commit_timer is not None:
             entry.commit_timer.cancel()
-        while len(self._over) >= MAX_REMEMBERED:
-            del self._over[next(iter(self._over))]
-        self._over[entry.id] = entry.warned
+        while len(self.over) >= MAX_REMEMBERED:
+            del self.over[next(iter(self.over))]
+        self.over[entry.id] = entry.warned
         self.ms_per_unit = entry.utterance.word_times.ms_per_unit
         done = entry.utterance.done(reason, to_status(error, self._request_id) if error is not None else None)
         entry.utterance.abort()
@@ -225,9 +221,9 @@ class Turns:
     async def _send(self, entry: OpenUtterance, message: Message, on_taken: Callable[[], None] | None = None) -> None:
         payload = PAYLOADS[type(message)]
         await self._outbox.send(speak_pb2.SpeakResponse(utterance_id=entry.id, **{payload: message}), on_taken)
-        if payload == "audio" and not self._prefills_soon and entry.utterance.may_prefill(follows=len(self._open) > 1):
+        if payload == "audio" and not self._prefills_soon and entry.utterance.may_prefill(follows=len(self.open) > 1):
             self._prefills_soon = True
-            self._part.post(self._prefill)
+            self.part.post(self._prefill)
 
     def _prefill(self) -> None:
         """Let the engine begin with the next utterances once it has made all of those before."""

@@ -16,25 +16,23 @@ _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")  # all of categ
 _SLICE_CHARS = 64  # handling this much text takes a few milliseconds at worst
 
 
-def check_characters(text: str, field: str) -> None:
-    """Refuse control characters: they cannot be spoken, and are a sign of binary data."""
-    if found := _CONTROL.search(text):
-        raise InvalidField(
-            field,
-            f"control character U+{ord(found[0]):04X} at position {found.start()}; only tab, line and page "
-            "breaks are allowed: send plain text in UTF-8",
-            "CONTROL_CHARACTER",
-        )
-
-
-def check_length(num_chars: int, limit: int, field: str) -> None:
-    if num_chars > limit:
+def check_text(text: str, limit: int, field: str, num_before: int = 0) -> None:
+    """Refuse a text that is too long with the `num_before` characters before it, and control characters: they cannot be
+    spoken, and are a sign of binary data."""
+    if (num_chars := num_before + len(text)) > limit:
         what_to_do = "split the text" if field == "text" else "send less"
         raise InvalidField(
             field,
             f"{num_chars} characters are over the limit of {limit}; {what_to_do}",
             "TEXT_TOO_LONG",
             {"chars": str(num_chars), "limit_chars": str(limit)},
+        )
+    if found := _CONTROL.search(text):
+        raise InvalidField(
+            field,
+            f"control character U+{ord(found[0]):04X} at position {found.start()}; only tab, line and page "
+            "breaks are allowed: send plain text in UTF-8",
+            "CONTROL_CHARACTER",
         )
 
 
@@ -50,8 +48,7 @@ def is_wide(char: str) -> bool:
 
 def check_whole(text: str, limit: int, field: str) -> None:
     """Check the text of a request that has all of it."""
-    check_length(len(text), limit, field)
-    check_characters(text, field)
+    check_text(text, limit, field)
     if not is_speakable(text):
         what = "the text is empty" if not text else "no letter or digit in it"
         raise InvalidField(field, f"nothing to say: {what}", "NO_SPEAKABLE_TEXT")

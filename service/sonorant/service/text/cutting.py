@@ -31,35 +31,27 @@ class Cutter:
         """`code`: of the language, for ends of sentences."""
         self._code = code
         self._max_chars = max_chars
-        self.paragraphs: list[bool] = []  # whether a paragraph ends at each cut of the latest `split`
-        self.restart()
+        self._num_chars = 0  # of the segment
+        self._before = ""  # the end of the segment so far
 
     def restart(self) -> None:
         """Begin another segment."""
-        self._num_chars = 0
-        self._before = ""  # the end of the segment so far
+        self._num_chars, self._before = 0, ""
 
-    def split(self, text: str) -> list[str]:
-        """Take more text; return it in pieces, between which segments end. There is at least one; the first may be
-        empty."""
-        self.paragraphs = []
-        if self._num_chars + len(text) <= self._max_chars * _SENTENCE_SHARE:
-            self._take(text)
-            return [text]
-        pieces: list[str] = []
-        begin = 0
-        for index, char in enumerate(text):
-            if self._num_chars >= self._max_chars * _SENTENCE_SHARE and self._ends_before(char):
-                pieces.append(text[begin:index])
+    def split(self, text: str) -> list[tuple[str, bool | None]]:
+        """Take more text; return it in pieces. The segment ends behind each but the last: then it says whether a
+        paragraph ends there, else None. There is at least one piece; the first may be empty."""
+        pieces: list[tuple[str, bool | None]] = []
+        begin, least = 0, self._max_chars * _SENTENCE_SHARE
+        may_end = self._num_chars + len(text) > least
+        for index, chars in enumerate(text if may_end else (text,)):
+            if may_end and self._num_chars >= least and self._ends_before(chars):
+                pieces.append((text[begin:index], ends_paragraph(self._before)))
                 begin = index
-                self.paragraphs.append(ends_paragraph(self._before))
                 self.restart()
-            self._take(char)
-        return [*pieces, text[begin:]]
-
-    def _take(self, text: str) -> None:
-        self._num_chars += len(text)
-        self._before = (self._before + text)[-_SEEN_CHARS:]
+            self._num_chars += len(chars)
+            self._before = (self._before + chars)[-_SEEN_CHARS:]
+        return [*pieces, (text[begin:], None)]
 
     def _ends_before(self, char: str) -> bool:
         """Whether the segment ends before this character, which comes next."""

@@ -1,12 +1,13 @@
 """The formats in which a text may be written."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 
 from sonorant.service.text.directions import Directions, Plain
 from sonorant.service.text.markdown import Markdown, Part
-from sonorant.service.text.reading import Reading
+from sonorant.service.text.markup import Markup
 from sonorant.service.text.ssml import Ssml
 
 
@@ -21,15 +22,19 @@ class WrittenAs:
     format: TextFormat = TextFormat.PLAIN
     leave_out: frozenset[Part] = frozenset()  # of markdown
     directions: Directions | None = None  # those in brackets; not of SSML
+    # Makes the reader of such a text; None: it is said as it is.
+    markup: Callable[[], Markup] | None = field(init=False, compare=False, repr=False)
 
-    def reading(self) -> Reading:
+    def __post_init__(self) -> None:
+        markup: Callable[[], Markup] | None = None
         match self.format:
-            case TextFormat.PLAIN:
-                return Reading() if self.directions is None else Reading(partial(Plain, self.directions))
+            case TextFormat.PLAIN if self.directions is not None:
+                markup = partial(Plain, self.directions)
             case TextFormat.MARKDOWN:
-                return Reading(partial(Markdown, self.leave_out, self.directions))
+                markup = partial(Markdown, self.leave_out, self.directions)
             case TextFormat.SSML:
-                return Reading(Ssml)
+                markup = Ssml
+        object.__setattr__(self, "markup", markup)
 
 
 PLAIN = WrittenAs()

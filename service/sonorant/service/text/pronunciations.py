@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sonorant.service.errors import InvalidField
-from sonorant.service.text.checks import check_characters, check_length, is_speakable, is_wide
+from sonorant.service.text.checks import check_text, is_speakable, is_wide
 
 MAX_PHRASES = 100
 MAX_PHRASE_CHARS = 64
@@ -44,10 +44,8 @@ def check_pronunciations(pronunciations: Mapping[str, str], path: str, max_phras
         raise InvalidField(path, f"{len(pronunciations)} phrases are over the limit of {max_phrases}")
     for phrase, respelling in pronunciations.items():
         where = f'{path}["{phrase[:MAX_PHRASE_CHARS]}"]'
-        check_length(len(phrase), MAX_PHRASE_CHARS, where)
-        check_length(len(respelling), MAX_RESPELLING_CHARS, where)
-        check_characters(phrase, where)
-        check_characters(respelling, where)
+        check_text(phrase, MAX_PHRASE_CHARS, where)
+        check_text(respelling, MAX_RESPELLING_CHARS, where)
         if not phrase or phrase != phrase.strip():
             raise InvalidField(where, "a phrase must not be empty, nor begin or end with white space")
         if not is_speakable(respelling):
@@ -92,8 +90,6 @@ class Respeller:
 
     def push(self, text: str, *, is_last: bool = False) -> str:
         """Add text and return what no later text can change."""
-        if not self._entries:
-            return text
         text = self._held + text
         said: list[str] = []
         position = 0

@@ -20,11 +20,13 @@ class ToSay:
 
 
 class Reading:
-    """Reads a text that comes in pieces. `markup` makes the reader of its format; None = the text is said as it is."""
+    """Reads a text that comes in pieces. `markup` makes the reader of its format; None = the text is said as it is, and
+    need not be pushed."""
 
     def __init__(self, markup: Callable[[], Markup] | None = None) -> None:
         self._make = markup
         self._markup = None if markup is None else markup()
+        self.is_plain = markup is None
         self._num_written = 0
         self._num_said = 0
         self._said: list[str] = []
@@ -47,20 +49,18 @@ class Reading:
         held = self._markup.held[:MAX_IGNORED_CHARS]
         return [*self._markup.ignored, *([held] if is_speakable(held) else [])]
 
-    def push(self, text: str) -> list[ToSay]:
-        """Add text. Return what is said. Raises InvalidField."""
-        return [ToSay(text)] if self._markup is None else self._read(text)
-
     def settle(self) -> list[ToSay]:
         """Return what is said for the held text if nothing follows soon."""
         if self._markup is None or not self._markup.held:
             return []
         self._settled.append(self._num_written + len(self._markup.held))
-        return self._read("", is_last=True)
+        return self.push("", is_last=True)
 
     def again(self, written: str) -> "Reading":
         """Return a reading of a beginning of the text, as it was read."""
         other = Reading(self._make)
+        if self.is_plain:
+            return other
         begin = 0
         for end in self._settled:
             if end > len(written):
@@ -95,8 +95,9 @@ class Reading:
         num_said = (self._num_said if is_last else self._begins_said[index + 1]) - self._begins_said[index]
         return said - self._begins_said[index] if num_said == self._lengths[index] else 0
 
-    def _read(self, text: str, *, is_last: bool = False) -> list[ToSay]:
-        assert self._markup is not None
+    def push(self, text: str, *, is_last: bool = False) -> list[ToSay]:
+        """Add text. Return what is said. Raises InvalidField."""
+        assert self._markup is not None, "a plain text is said as it is"
         parts: list[ToSay] = []
         joined, manner = "", NEUTRAL
         for said in self._markup.push(text, is_last=is_last):

@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from sonorant.service.errors import InvalidField
-from sonorant.service.text.checks import check_characters, check_length, is_wide
+from sonorant.service.text.checks import check_text, is_wide
 from sonorant.service.text.cutting import Cutter, ends_paragraph
 from sonorant.service.text.formats import PLAIN, WrittenAs
 from sonorant.service.text.markup import NEUTRAL, Manner
@@ -80,13 +80,15 @@ class Segmenter:
         """`max_segment_chars`: how much text the checkpoint speaks well in one go."""
         self.num_chars = 0  # as the caller wrote them; all else here is without markup
         self.num_said = 0
-        self.reading = written_as.reading()
+        self.reading = Reading(written_as.markup)
         self.ended = False
         self._policy = policy
         self._max_chars = max_chars
         self._lexicon = lexicon
+        # How soon after a text `commit_delay_s` may be over.
+        self.least_delay_s = min(COMPLETE_DELAY_S, policy.max_buffer_delay_s or COMPLETE_DELAY_S)
         self._respeller = Respeller(lexicon)
-        self._sentences = Sentences(policy.language)
+        self._sentences = Sentences(policy.language) if policy.mode is CommitMode.SENTENCE else None
         self._cutter = Cutter(policy.language, max_segment_chars)
         self._uncommitted = ""
         self._begun = False  # whether something was committed
@@ -112,13 +114,11 @@ class Segmenter:
 
     def check(self, text: str) -> None:
         """Raise InvalidField unless the text may be pushed."""
-        check_length(self.num_chars + len(text), self._max_chars, "text")
-        check_characters(text, "text")
+        check_text(text, self._max_chars, "text", self.num_chars)
 
     def check_revision(self, from_char: int, text: str) -> None:
         """Raise InvalidField unless this text may replace the text from `from_char` on."""
-        check_length(from_char + len(text), self._max_chars, "revise.text")
-        check_characters(text, "revise.text")
+        check_text(text, self._max_chars, "revise.text", from_char)
 
     def restart(self, num_said: int, num_chars: int, reading: Reading, manner: Manner) -> None:
         """Go back to the first `num_said` of the text, which must be the beginning of a segment, in its `manner`. What
@@ -128,7 +128,7 @@ class Segmenter:
         self.num_said = num_said
         self.reading = reading
         self._respeller = self._respeller.restarted(num_said)
-        self._sentences = Sentences(self._policy.language)
+        self._sentences = Sentences(self._policy.language) if self._sentences is not None else None
         self._cutter.restart()
         self._uncommitted = self._tail = ""
         self._is_blank = True
@@ -136,17 +136,18 @@ class Segmenter:
     def push(self, text: str) -> list[Event]:
         """Add text that was checked. Raises InvalidField for markup that cannot be read."""
         self.num_chars += len(text)
-        return self._read(self.reading.push(text))
+        return self.push_said(text) if self.reading.is_plain else self._read(self.reading.push(text))
 
     def push_said(self, text: str) -> list[Event]:
         """Add text without markup."""
         self.num_said += len(text)
         self._tail = (self._tail + text)[-_TAIL_CHARS:]
-        if self._policy.mode is CommitMode.SENTENCE:
-            return self._whole_sentences(text)
-        self._uncommitted += text
-        is_enough = self._begun or len(self._uncommitted) >= self._policy.first_chunk_min_chars
-        return self._rest() if self._policy.mode is CommitMode.TOKEN and is_enough else []
+        if self._sentences is not None:
+            return self._whole_sentences(self._sentences.push(text))
+        whole = self._uncommitted + text
+        is_enough = self._begun or len(whole) >= self._policy.first_chunk_min_chars
+        self._uncommitted = "" if (commits := self._policy.mode is CommitMode.TOKEN and is_enough) else whole
+        return self._commit(whole) if commits else []
 
     def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> list[Event]:
         """End the segment here. Raises InvalidField."""
@@ -196,9 +197,10 @@ class Segmenter:
         if self._policy.max_buffer_delay_s is None and not _is_whole(self._waiting):
             whole = _words_before_last(held)
             held, word = whole, held[len(whole) :]
-        self._sentences.rest()
+        if self._sentences is not None:
+            self._sentences.rest()
         self._uncommitted = word
-        return (self._text(held) if held else []) + self._end_segment(EndSegment())
+        return self._commit(held) + self._end_segment(EndSegment())
 
     def _read(self, parts: Iterable[ToSay]) -> list[Event]:
         """Add text as it was read."""
@@ -219,42 +221,42 @@ class Segmenter:
     @property
     def _held(self) -> str:
         """The text that is not committed."""
-        return self._uncommitted + self._sentences.held
+        return self._uncommitted + ("" if self._sentences is None else self._sentences.held)
 
     @property
     def _waiting(self) -> str:
         """The end of the text that is spoken once more text or the segment's end comes."""
         return self._held if self._policy.mode is CommitMode.SENTENCE else self._tail
 
-    def _whole_sentences(self, text: str) -> list[Event]:
+    def _whole_sentences(self, sentences: Iterable[str]) -> list[Event]:
         events: list[Event] = []
-        for sentence in self._sentences.push(text):
+        for sentence in sentences:
             self._uncommitted += sentence
             if self._begun or len(self._uncommitted) >= self._policy.first_chunk_min_chars:
                 whole, self._uncommitted = self._uncommitted, ""
-                events += self._text(whole) + self._end_segment(
+                events += self._commit(whole) + self._end_segment(
                     EndSegment(pause_ms=PARAGRAPH_PAUSE_MS if ends_paragraph(whole) else 0)
                 )
         return events
 
     def _rest(self) -> list[Event]:
-        text, self._uncommitted = self._uncommitted, ""
-        if self._policy.mode is CommitMode.SENTENCE:
-            text += self._sentences.rest()
-        return self._text(text) if text else []
+        text, self._uncommitted = self._held, ""
+        if self._sentences is not None:
+            self._sentences.rest()
+        return self._commit(text)
 
-    def _text(self, text: str) -> list[Event]:
-        self._begun = True
-        *whole, rest = self._cutter.split(text)
+    def _commit(self, text: str) -> list[Event]:
         events: list[Event] = []
-        for piece, is_paragraph in zip(whole, self._cutter.paragraphs, strict=True):
-            end = EndSegment(pause_ms=PARAGRAPH_PAUSE_MS if is_paragraph else 0)
-            events += [self._said(piece), *self._end_of_segment(end)]
-        return [*events, self._said(rest)]
-
-    def _said(self, text: str) -> Text:
-        self._is_blank = self._is_blank and not text.strip()
-        return Text(text, self._respeller.push(text), self._manner)
+        if not text:
+            return events
+        self._begun = True
+        for piece, is_paragraph in self._cutter.split(text):
+            self._is_blank = self._is_blank and not piece.strip()
+            spoken = self._respeller.push(piece) if self._lexicon.entries else piece
+            events.append(Text(piece, spoken, self._manner))
+            if is_paragraph is not None:
+                events += self._end_of_segment(EndSegment(pause_ms=PARAGRAPH_PAUSE_MS if is_paragraph else 0))
+        return events
 
     def _end_segment(self, end: EndSegment) -> list[Event]:
         self._tail = self._uncommitted[-_TAIL_CHARS:]

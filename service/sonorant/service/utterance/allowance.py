@@ -14,5 +14,6 @@ class Allowance:
     phrases: CallerPhrases | None  # None: the phrase cache is off
     part: Part  # its share of the event loop, for work on texts
     max_text_chars: int  # of an utterance
-    # Called with a number of characters; raises LimitReached if they may not be spoken now.
-    charge: Callable[[int], None]
+    # Called with a number of characters; raises LimitReached if they may not be spoken now. None: the caller's text has
+    # no limit.
+    charge: Callable[[int], None] | None

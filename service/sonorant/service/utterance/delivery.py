@@ -5,15 +5,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason, Int16Array
 from sonorant.service.audio.codes import CodesHeader
-from sonorant.service.audio.output import joined, writer_for
-from sonorant.service.audio.writer import AudioSpec, Piece
+from sonorant.service.audio.output import Writer, writer_for
+from sonorant.service.audio.writer import Piece, joined
 from sonorant.service.calls.loop_share import Part
 from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.utterance.receipts import Place
@@ -56,7 +56,6 @@ class Delivery:
         self._statistics = speech.statistics
         self._pacer = pacer
         self._part = part
-        self._writer = writer_for(spec.audio, spec.info, spec.params.reference_codes, spec.params.sampling.seed)
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be sent with the next audio
         self._words_again: list[Word] = []  # words of audio that another session sent, to be sent with the next audio
         self._packing = CodesHeader.of(spec.info) if spec.packs_codes else None
@@ -67,6 +66,12 @@ class Delivery:
         # Of the current segment:
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
         self._begun = False  # whether what comes before its audio is encoded
+
+    @cached_property
+    def _writer(self) -> Writer:
+        """Made once there is something to write, so as not to delay the first stream."""
+        spec = self._spec
+        return writer_for(spec.audio, spec.info, spec.params.reference_codes, spec.params.sampling.seed)
 
     async def run(self, send: Send) -> FinishReason:
         """Send everything from `started` up to, but without, `done`, and return the reason for `done`.
@@ -81,7 +86,8 @@ class Delivery:
                 if (reason := speech.reason) is not FinishReason.COMPLETED:
                     break
                 # Marks of words that were known to be complete only after all their audio had gone out.
-                await self._send_marks(0, send)
+                if self._spec.timestamps:
+                    await self._send_marks(0, send)
                 self.lost_words += self._spec.info.lost_words(segment.text)[: MAX_LOST_WORDS - len(self.lost_words)]
                 assert segment.end is not None, "it is complete"
                 if segment.end.last:
@@ -145,23 +151,19 @@ class Delivery:
                     speech.stream.cancel()
                     speech.take([await speech.stream.next_event()])
                 case State.SPEAKING:
-                    await self._take()
-                    if speech.babbles():
+                    stream = speech.stream
+                    assert stream is not None, "it was opened"
+                    events = stream.ready_events()  # all that has come, so that its end is known early
+                    if not (events or self._pieces or speech.num_due):
+                        events = [await stream.next_event()]
+                    if events and speech.take(events):
+                        self._extend_credit()
+                    if not speech.frames.signs.is_clear and speech.babbles():
                         await self._warn_of_babble(send)
                     if speech.state is State.SPEAKING:
                         return
                 case _:
                     return
-
-    async def _take(self) -> None:
-        """Take all that has come from the stream, so that its end is known early."""
-        speech, stream = self._speech, self._speech.stream
-        assert stream is not None, "it was opened"
-        events = stream.ready_events()
-        if not (events or self._pieces or speech.num_due):
-            events = [await stream.next_event()]
-        if events and speech.take(events):
-            self._extend_credit()
 
     async def _open(self, send: Send) -> None:
         """Open the segment's stream. If there is no place, wait as long as the caller allows, or while the listener
@@ -212,14 +214,9 @@ class Delivery:
             speech.segment.credit.extend(self._taken_samples, self._statistics.num_frames, ahead)
 
     @property
-    def _sound(self) -> AudioSpec:
-        """How the current segment sounds."""
-        return self._segments.audio_of(self._speech.segment)
-
-    @property
     def _taken_samples(self) -> int:
         """How many samples were sent, as if the silence that is left out had been."""
-        per_sample = self._audio.sample_rate_hz / (self._audio.native_rate_hz * self._sound.speed)
+        per_sample = self._audio.sample_rate_hz / (self._audio.native_rate_hz * self._speech.segment.sound.speed)
         return self._statistics.sent_samples + round(self._speech.frames.unsent_samples * per_sample)
 
     # Giving audio out
@@ -228,7 +225,7 @@ class Delivery:
         if self._speech.segment.speakable and not self._begun:
             self._begun = True
             segment = self._speech.segment
-            self._encoded(self._writer.begin(self._sound, carries_on=segment.carried is not None))
+            self._encoded(self._writer.begin(self._speech.segment.sound, carries_on=segment.carried is not None))
 
     async def _write_silence(self, known: Int16Array) -> None:
         """Encode silence in place of frames that the listener has, to be dropped: in pieces, as it may be many minutes.
@@ -246,7 +243,7 @@ class Delivery:
 
     async def _encode(self) -> None:
         """Encode due frames, as far as the listener has room for them; after the last one, the segment's end."""
-        speech, frame_ms = self._speech, 1000 / (self._spec.info.frame_rate_hz * self._sound.speed)
+        speech, frame_ms = self._speech, 1000 / (self._spec.info.frame_rate_hz * self._speech.segment.sound.speed)
         most = max(1, int(self._pacer.max_chunk_ms / frame_ms)) if self._audio.may_join else 1
         if num_frames := min(most, speech.num_due):
             await self._pacer.wait(num_frames * frame_ms if self._audio.may_join else self._audio.frame_duration_ms)
@@ -350,7 +347,7 @@ class Delivery:
             return self._writer.end()
         pieces: list[Piece] = []
         if segment.end.pause_ms and self._statistics.received_samples:
-            self._word_times.push_audio(self._sound.pause(segment.end.pause_ms))
+            self._word_times.push_audio(self._speech.segment.sound.pause(segment.end.pause_ms))
             pieces = self._writer.pause(segment.end.pause_ms)
         elif not segment.speakable:
             return []
@@ -359,7 +356,8 @@ class Delivery:
     async def _send_audio(self, send: Send) -> None:
         data, num_samples = joined(self._pieces, self._audio, self._pacer.max_chunk_ms)
         await self._pacer.wait(num_samples * 1000 / self._audio.sample_rate_hz)
-        await self._send_marks(num_samples, send)
+        if self._spec.timestamps:
+            await self._send_marks(num_samples, send)
         chunk = audio_pb2.AudioChunk(
             data=data,
             start_ms=self._statistics.sent_ms,
@@ -391,9 +389,7 @@ class Delivery:
             self._extend_credit()
 
     async def _send_marks(self, num_samples: int, send: Send) -> None:
-        """Send the marks of words that begin in the audio that goes out next, if the client wants marks."""
-        if not self._spec.timestamps:
-            return
+        """Send the marks of words that begin in the audio that goes out next."""
         until_ms = (self._statistics.sent_samples + num_samples) * 1000 / self._audio.sample_rate_hz
         if words := self._words_again + self._word_times.take_due(until_ms):
             self._words_again = []

@@ -25,7 +25,7 @@ class Part:
     speed: float
     start: int = 0  # offset of its text
     spoken_start: int = 0  # the same in the spoken text
-    # The latest text. It is divided into words only when more comes or somebody asks, so as not to delay its speech.
+    # The latest text. It is divided into words only when it is much or somebody asks, so as not to delay its speech.
     unread: str = ""
     read_end: int = 0  # offset at which it begins
     words: deque[tuple[int, str, int]] = field(default_factory=deque)  # not reported yet: offset, word, units
@@ -39,25 +39,20 @@ class Part:
     loud_ms: list[float] = field(default_factory=list)  # the end of each block with sound
     reached_ms: ReachedMs | None = None
     has_told: bool = False  # whether a word was reported
-    # The latest audio. It is measured only when more comes or somebody asks, so as not to delay its first frames.
-    unmeasured: Samples | None = None
+    # The latest audio. It is measured only when it is much or somebody asks, so as not to delay its frames.
+    unmeasured: list[Samples] = field(default_factory=list)
 
     def speech_end_ms(self) -> float:
         """Return when the speech ends. Only for audio that has ended."""
         onset_ms = self.onset_ms or 0.0
         return self.audio_ms - min(SILENCE_AFTER_MS, (self.audio_ms - onset_ms) / 3)
 
-    def push_audio(self, samples: Samples, rate_hz: int) -> None:
-        self.measure(rate_hz)
-        if self.onset_ms is None or self.reached_ms is not None:
-            self.unmeasured = samples
-        self.audio_ms += len(samples) * 1000 / rate_hz
-
     def measure(self, rate_hz: int) -> None:
         """Find the sounds in all audio so far."""
-        samples, self.unmeasured = self.unmeasured, None
-        if samples is None:
+        if not self.unmeasured:
             return
+        samples = self.unmeasured[0] if len(self.unmeasured) == 1 else np.concatenate(self.unmeasured)
+        self.unmeasured = []
         start_ms = self.audio_ms - len(samples) * 1000 / rate_hz
         for block in _loud_blocks(samples, rate_hz):
             end_ms = start_ms + (int(block) + 1) * BLOCK_MS

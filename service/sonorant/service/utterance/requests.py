@@ -1,11 +1,10 @@
-"""Checks requests that speak, and turns them into values, before any resource is taken. Draws missing seeds.
+"""Checks requests that speak, and turns them into values, before any resource is taken.
 
 No field is ignored: those that are not served are refused with their path.
 """
 
 import dataclasses
 import math
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ from sonorant.engine import (
     EngineInfo,
     EnginePool,
     InvalidSynthesis,
+    PromptLayout,
     SamplingParams,
     Spent,
     SynthesisParams,
@@ -23,7 +23,7 @@ from sonorant.engine import (
 from sonorant.service.audio.formats import check_audio, decimal
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import InvalidField, NotServed
-from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
+from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_text
 from sonorant.service.text.directions import Directions
 from sonorant.service.text.formats import PLAIN, TextFormat, WrittenAs
 from sonorant.service.text.markdown import Part
@@ -78,6 +78,7 @@ class UtteranceSpec:
     """A checked SynthesisConfig: how utterances are to sound."""
 
     params: SynthesisParams
+    prompt: PromptLayout | None  # of these parameters, whatever their seed
     audio: AudioSpec
     voice_id: str
     info: EngineInfo  # of the checkpoint that speaks
@@ -126,13 +127,6 @@ class UtteranceSpec:
         """Return the spec with dictionaries, whose phrases are in `lexicon`, under its own pronunciations."""
         return replace(self, lexicon=self.lexicon.over(lexicon), dictionaries=dictionaries) if dictionaries else self
 
-    def with_seed(self) -> "UtteranceSpec":
-        """Return the spec of one utterance, with its own seed unless the caller gave one."""
-        if self.seed_given:
-            return self
-        sampling = replace(self.params.sampling, seed=secrets.randbits(32))
-        return replace(self, params=replace(self.params, sampling=sampling))
-
 
 def check_timestamps(mode: int, field: str) -> int:
     """Return the mode. Raises InvalidField if it is unknown."""
@@ -158,13 +152,12 @@ def check_synthesis(
     `non_streaming_mode` unset; None: the official package's default for the checkpoint's task.
     """
     _refuse_unserved(config, path)
-    check_length(len(config.language), MAX_LANGUAGE_CHARS, f"{path}.language")
+    check_text(config.language, MAX_LANGUAGE_CHARS, f"{path}.language")
     info = choice.info
     audio = check_audio(config, info, path, whole=whole)
     sampling, warnings = _sampling(config, info, path, audio.speed)
     instruct = config.instructions
-    check_length(len(instruct), MAX_INSTRUCTION_CHARS, f"{path}.instructions")
-    check_characters(instruct, f"{path}.instructions")
+    check_text(instruct, MAX_INSTRUCTION_CHARS, f"{path}.instructions")
     if instruct and choice.design:
         raise InvalidField(f"{path}.instructions", "a designed voice has its description instead; leave them out")
     if instruct and not info.takes_instruct:
@@ -185,9 +178,9 @@ def check_synthesis(
         reference_text=choice.transcript,
         checkpoint=info.fingerprint,
     )
-    _check_with_engine(engine, params, path, choice)
     return UtteranceSpec(
         params=params,
+        prompt=_check_with_engine(engine, params, path, choice),
         audio=audio,
         voice_id=choice.voice_id,
         info=info,
@@ -229,9 +222,11 @@ def _written_as(config: synthesis_pb2.SynthesisConfig, default: TextFormat, path
     return WrittenAs(text_format, frozenset(parts[number] for number in config.leave_out), directions)
 
 
-def _check_with_engine(engine: EnginePool, params: SynthesisParams, path: str, choice: VoiceChoice) -> None:
+def _check_with_engine(
+    engine: EnginePool, params: SynthesisParams, path: str, choice: VoiceChoice
+) -> PromptLayout | None:
     try:
-        engine.check(params)
+        return engine.check(params)
     except InvalidSynthesis as error:
         field = f"{path}.{_FIELD_PATHS.get(error.field, f'sampling.{error.field}')}"
         if error.field in _OF_THE_VOICE:

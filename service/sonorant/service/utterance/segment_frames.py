@@ -81,9 +81,10 @@ class SegmentFrames:
     def give(self, num_frames: int) -> tuple[Int16Array, Int16Array]:
         """Give out the next waiting frames: their codes [frames, codebooks] and samples. They become final."""
         num_frames = min(num_frames, self.num_waiting)
-        codes = self._codes[self.num_given : self.num_given + num_frames]
+        given = self.num_frames - self.num_waiting
+        codes = self._codes[given : given + num_frames]
         samples: list[Int16Array] = []
-        missing = self.num_samples(self.num_given + num_frames) - self.num_samples(self.num_given)
+        missing = self.num_samples(given + num_frames) - self.num_samples(given)
         while missing:
             first = self._waiting.popleft()
             if len(first) > missing:

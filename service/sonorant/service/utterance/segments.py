@@ -11,7 +11,7 @@ from sonorant.engine import EngineStream, Int16Array, SamplingParams, SynthesisP
 from sonorant.service.admission.reservations import Reservation
 from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.errors import LimitReached
-from sonorant.service.pacing.credit import Credit
+from sonorant.service.pacing.pacer import Credit
 from sonorant.service.text.checks import is_speakable
 from sonorant.service.text.markup import NEUTRAL, Manner
 from sonorant.service.text.segmenter import EndSegment, Event, Text
@@ -35,6 +35,7 @@ class Carried:
 class Segment:
     """Committed text. It is held until something in it can be spoken, then goes to the engine as it comes."""
 
+    sound: AudioSpec  # how it sounds, by its manner
     number: int = 0  # within the utterance
     start_char: int = 0  # offset in the utterance's text
     carries_on: bool = False  # whether it continues in the voice state of the one before, if that can be `carried`
@@ -67,18 +68,6 @@ class Segment:
         while not (self.speakable or self.end is not None):
             self.ready.clear()
             await self.ready.wait()
-
-    def push(self, text: str, *, speakable: bool) -> None:
-        """Add text as it is to be spoken. Raises InvalidSynthesis."""
-        if self.spoken and (before := self.spoken[-1]) is not None:
-            self.spoken[-1] = before + text  # a stream that is opened later takes it all in one piece, at less cost
-        else:
-            self.spoken.append(text)
-        if self.stream is not None:
-            self.stream.push_text(text)
-        if speakable and not self.speakable:
-            self.speakable = True
-            self.ready.set()
 
     def close(self, end: EndSegment) -> None:
         """End the text. Raises InvalidSynthesis."""
@@ -139,7 +128,7 @@ class Segments:
         self._spec = spec
         self.reservation = reservation
         self.phrases = phrases
-        self._segments = deque([Segment()])
+        self._segments = deque([Segment(spec.audio)])
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
@@ -171,21 +160,33 @@ class Segments:
         if sum(each.end is not None and each.end.flush_id is not None for each in self) >= MAX_PENDING_FLUSHES:
             raise LimitReached("flushes", f"{MAX_PENDING_FLUSHES} flushes wait to be spoken; flush less often")
 
-    def apply(self, event: Event) -> None:
-        """Apply an event of the segmenter. Raises InvalidSynthesis."""
-        segment = self.last
+    def apply(self, event: Event) -> Segment:
+        """Apply an event of the segmenter, and return the segment that it is about. Raises InvalidSynthesis."""
+        segment = self._segments[-1]
         match event:
             case Text(written=written, spoken=spoken, manner=manner):
                 segment.num_chars += len(written)
-                segment.manner = manner
-                self.fastest = max(self.fastest, self.audio_of(segment).speed)
-                if spoken:
-                    segment.push(spoken, speakable=is_speakable(spoken) and self._spec.info.gives_letters(spoken))
+                if manner is not segment.manner:
+                    segment.manner, segment.sound = manner, self._spec.audio.varied(manner.gain_db, manner.speed)
+                    self.fastest = max(self.fastest, segment.sound.speed)
+                if not spoken:
+                    return segment
+                if segment.spoken and (before := segment.spoken[-1]) is not None:
+                    segment.spoken[-1] = before + spoken  # a stream that comes later takes one piece, which costs less
+                else:
+                    segment.spoken.append(spoken)
+                if segment.stream is not None:
+                    segment.stream.push_text(spoken)
+                if not segment.speakable and is_speakable(spoken):
+                    segment.speakable = spoken.isascii() or self._spec.info.gives_letters(spoken)
+                    if segment.speakable:
+                        segment.ready.set()
             case EndSegment(last=last, carries_on=carries_on):
                 segment.close(event)
                 if not last:
                     start_char = segment.start_char + segment.num_chars
-                    self._segments.append(Segment(segment.number + 1, start_char, carries_on))
+                    self._segments.append(Segment(self._spec.audio, segment.number + 1, start_char, carries_on))
+        return segment
 
     def at(self, char: int) -> Segment:
         """Return the segment that contains an offset of the text; of two that meet there, the later one."""
@@ -223,6 +224,7 @@ class Segments:
         if (carried := segment.carried) is not None:
             known_codes = carried.codes if known_codes is None else np.concatenate([carried.codes, known_codes])
         params = self._params(segment)
+        prompt = spec.prompt if params is spec.params else None
         phrase = None
         if self.phrases is not None and known_codes is None and not segment.draw and self._is_certain(params):
             segment.repeatable = params
@@ -235,8 +237,8 @@ class Segments:
             if spec.info.times_text and carried is None:  # the times of carried frames may be unknown
                 num_known = 0 if known_codes is None else len(known_codes)
                 params = replace(params, times_text=segment.text_positions[:num_known], times_told=told)
-            stream = self.reservation.open(params, credit_frames, known_codes)
-        segment.attach(stream, Credit(stream, credit_frames, self.audio_of(segment), spec.info.frame_samples))
+            stream = self.reservation.open(params, credit_frames, known_codes, prompt)
+        segment.attach(stream, Credit(stream, credit_frames, segment.sound, spec.info.frame_samples))
 
     def may_be_phrase(self, segment: Segment) -> bool:
         """Return whether the text so far is in the phrase cache, so that it can be used if no more text comes."""
@@ -255,10 +257,6 @@ class Segments:
         """Put a segment into the phrase cache, if all of it was made at the first try."""
         if segment.repeatable is not None:
             spoken.keep(self._spec.voice_id, segment.repeatable, segment.spoken)
-
-    def audio_of(self, segment: Segment) -> AudioSpec:
-        """Return how a segment sounds."""
-        return self._spec.audio.varied(segment.manner.gain_db, segment.manner.speed)
 
     def _is_certain(self, params: SynthesisParams) -> bool:
         """Whether chance decides nothing."""

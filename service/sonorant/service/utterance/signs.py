@@ -5,6 +5,7 @@ stream, are higher. At these there is still time: frames that were not sent can 
 """
 
 from collections import deque
+from collections.abc import Sequence
 
 from sonorant.engine import Int16Array
 
@@ -32,6 +33,7 @@ class Signs:
         self.num_silent = 0  # silent frames in a row at the end
         self.num_repeated = 0  # frames in a row at the end that equal the one a period before; of the best period
         self.num_standing = 0  # frames with sound since the speech last moved on in its text
+        self.is_clear = True  # whether none of this is worth a thought
         self._moved_at: int | None = None  # frame
         self.over_at: int | None = (
             None  # number of frames up to where, by all signs, everything was said; None: not yet
@@ -66,17 +68,24 @@ class Signs:
             self.num_silent = 0
         else:
             frames = samples.reshape(len(codes), -1)
+            silent = ((frames.max(1) <= SILENT_PEAK) & (frames.min(1) >= -SILENT_PEAK)).tolist()  # of each frame
             self._said_at = said_at
             if said_at is not None and self._tail_end is None:
-                self._look_for_tail(frames, said_at)
-            self.num_silent = self._silent_tail(frames)
-            self._stand(frames, moved_at)
+                self._look_for_tail(silent, said_at)
+            last_loud = max((number for number, is_silent in enumerate(silent, 1) if not is_silent), default=0)
+            self.num_silent = len(silent) - last_loud + (0 if last_loud else self.num_silent)
+            if moved_at != self._moved_at:
+                self._moved_at, self.num_standing = moved_at, 0
+            if moved_at is not None:
+                self.num_standing += silent[max(moved_at - (self._num_frames - len(silent)), 0) :].count(False)
         if self._tail_end is not None:
             self.over_at, self.missed_end = self._tail_end, self._num_frames - self._tail_end >= BAD_OVER
         elif self._said_at is not None:
             over_at = self._said_at + SUSPECT_SAID
             self.over_at = over_at if over_at < self._num_frames else None
             self.missed_end = self._num_frames - self._said_at >= BAD_SAID
+        is_speech = self.num_silent < SUSPECT_SILENT and self.num_repeated < SUSPECT_REPEATED
+        self.is_clear = is_speech and self.num_standing < SUSPECT_STANDING and self.over_at is None
 
     @property
     def stands_from(self) -> int:
@@ -96,28 +105,10 @@ class Signs:
             if not self._places[oldest]:
                 del self._places[oldest]
 
-    def _silent_tail(self, frames: Int16Array) -> int:  # [frames, frame_samples]
-        """Count silent frames from the end backwards, up to the first loud one, which is usually the last frame."""
-        for number, frame in enumerate(frames[::-1]):
-            if not _is_silent(frame):
-                return number
-        return self.num_silent + len(frames)
-
-    def _stand(self, frames: Int16Array, moved_at: int | None) -> None:
-        if moved_at != self._moved_at:
-            self._moved_at, self.num_standing = moved_at, 0
-        if moved_at is not None:
-            since = max(moved_at - (self._num_frames - len(frames)), 0)
-            self.num_standing += sum(not _is_silent(frame) for frame in frames[since:])
-
-    def _look_for_tail(self, frames: Int16Array, said_at: int) -> None:
+    def _look_for_tail(self, silent: Sequence[bool], said_at: int) -> None:
         run = self.num_silent  # silent frames just before these
-        for end, frame in enumerate(frames, self._num_frames - len(frames) + 1):
-            run = run + 1 if _is_silent(frame) else 0
+        for end, is_silent in enumerate(silent, self._num_frames - len(silent) + 1):
+            run = run + 1 if is_silent else 0
             if min(run, end - said_at) >= TAIL_FRAMES:
                 self._tail_end = end
                 return
-
-
-def _is_silent(samples: Int16Array) -> bool:
-    return bool(samples.max() <= SILENT_PEAK and samples.min() >= -SILENT_PEAK)

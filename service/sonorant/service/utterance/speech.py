@@ -81,7 +81,7 @@ class Speech:
         self._reopened = False  # only once, so that an utterance that kills workers cannot kill one after another
         # Of the current segment:
         self.state = State.GIVEN
-        self.segment = Segment()  # the first one's turn has not come
+        self.segment = Segment(spec.audio)  # the first one's turn has not come
         self.stream: EngineStream | PhraseStream | None = None  # the latest one, until its end
         self.frames = SegmentFrames(spec.info.frame_samples, spec.info.num_codebooks)
         self.known: KnownSegment | None = None  # frames that another session sent
@@ -116,6 +116,8 @@ class Speech:
             return num_waiting
         if self._whole:
             return 0  # each segment is made to its end first
+        if self.frames.signs.is_clear:
+            return num_waiting
         if self.state is not State.SPEAKING:
             return num_waiting  # these stay
         if self._num_heals >= MAX_HEALS:
@@ -214,7 +216,8 @@ class Speech:
                 self._ended(event)
             elif self.state is State.SPEAKING:
                 self._receive(event)
-        if self._is_watched and self.state in (State.SPEAKING, State.OVER):
+        is_clear = self.end is None and self.frames.signs.is_clear
+        if self._is_watched and not is_clear and self.state in (State.SPEAKING, State.OVER):
             self._judge()
         return self.frames.num_waiting > self.num_due or self.frames.unsent_samples != unsent_samples
 
@@ -254,7 +257,7 @@ class Speech:
         """Take what another session sent of the segment."""
         if segment.stream is None:
             segment.draw = skipped.draw_of_segment(segment.number)
-        known = skipped.of_segment(segment.number, self.segments.audio_of(segment).speed) if segment.speakable else None
+        known = skipped.of_segment(segment.number, segment.sound.speed) if segment.speakable else None
         if known is None:
             return
         self.known, self.is_heard = known, known.complete

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sonorant.engine import FinishReason, PcmChunk, StreamBudget, StreamEnd
 from sonorant.service.operations.latency import latency_budget
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 from sonorant.service.text.checks import is_speakable
 from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.word_times import WordTimes

@@ -1,17 +1,17 @@
 """One utterance: takes its text in and sends its audio out. Knows no RPC and no other utterance."""
 
 import math
+import secrets
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from google.rpc.status_pb2 import Status
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
 from sonorant.service.admission.reservations import Reservation
 from sonorant.service.errors import InvalidField
-from sonorant.service.pacing.pacer import Pacer
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Pacer, Playout
 from sonorant.service.text.checks import slices
 from sonorant.service.text.formats import PLAIN
 from sonorant.service.text.revision import place
@@ -51,6 +51,14 @@ class Beginning:
     arrived_s: float | None = None  # when the call arrived, if the text came with it
 
 
+def seeded(spec: UtteranceSpec) -> UtteranceSpec:
+    """Return the spec of one utterance, with its own seed unless the caller gave one."""
+    if spec.seed_given:
+        return spec
+    sampling = replace(spec.params.sampling, seed=secrets.randbits(32))
+    return replace(spec, params=replace(spec.params, sampling=sampling))
+
+
 class Utterance:
     """The text side never blocks. The audio side is `speak`, run by one task. Exceptions end the utterance.
 
@@ -64,7 +72,7 @@ class Utterance:
         allowance: Allowance,
         beginning: Beginning,
     ) -> None:
-        spec, resumption = spec.with_seed(), beginning.resumption
+        spec, resumption = seeded(spec), beginning.resumption
         self.id = utterance_id
         self.spec = spec
         self.pacer = Pacer(beginning.playout, beginning.max_lead_ms, spec.audio, spec.info, whole=beginning.whole)
@@ -100,13 +108,15 @@ class Utterance:
     def accept(self, text: str) -> None:
         """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
         self.segmenter.check(text)
-        if num_charged := len(text) - (0 if self._free is None else self._free.take(text)):
+        num_charged = len(text) - (0 if self._free is None else self._free.take(text))
+        if num_charged and self._charge is not None:
             self._charge(num_charged)
 
     def push(self, text: str) -> None:
         """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
         self.segments.written.append(text)
-        self._note(text)
+        if self.spec.written_as == PLAIN:  # of markup, only what is said counts, once it is committed
+            self.statistics.text(text)
         begin = 0
         if self._resumption is not None:  # commit where the session that began the utterance did so during a pause
             start = self.segmenter.num_chars
@@ -142,9 +152,11 @@ class Utterance:
         self.word_times.revise_text(segment.start_char)
         self.segments.written = [before, first]
         lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.spec.info.frame_rate_hz)
-        if (more := len(text) + min(lost_chars, len(written) - at.from_char) - (len(written) - at.from_char)) > 0:
+        more = len(text) + min(lost_chars, len(written) - at.from_char) - (len(written) - at.from_char)
+        if more > 0 and self._charge is not None:
             self._charge(more)
-        self._note(first)
+        if self.spec.written_as == PLAIN:
+            self.statistics.text(first)
         self._commit(events)
         flush_ids = [end.flush_id for end in ends if end.flush_id is not None]
         return speak_pb2.Revised(from_char=at.from_char, text_char=at.text_char, flush_ids=flush_ids), text[
@@ -167,9 +179,9 @@ class Utterance:
         self._commit(events)
 
     def start(self) -> None:
-        """Open the stream of the first text, which else its turn does. Raises InvalidSynthesis."""
+        """Open the stream of the first text, before `speak` looks for it. Raises InvalidSynthesis."""
         segment = self.segments.current
-        is_new = self._resumption is None and segment.stream is None
+        is_new = self._resumption is None and segment.stream is None and segment is not self._speech.segment
         if is_new and segment.speakable and not self.segments.may_be_phrase(segment):
             with suppress(EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
                 self.segments.open(segment, self.pacer.ahead_frames())
@@ -261,29 +273,25 @@ class Utterance:
             begin = end
         return events + self.segmenter.push_said(text[begin:])
 
-    def _note(self, text: str) -> None:
-        """Note that text came. Of markup, only what is said counts, once it is committed."""
-        if self.spec.written_as == PLAIN:
-            self.statistics.text(text)
-
     def _commit(self, events: Iterable[Event]) -> None:
-        if self.spec.lexicon.entries:  # what they make longer is charged as if it had been written out
+        if self.spec.lexicon.entries and self._charge is not None:  # charged as if it had been written out
             self._longer_chars += sum(len(each.spoken) - len(each.written) for each in events if isinstance(each, Text))
             if (more := self._longer_chars - self._charged_longer_chars) > 0:
                 self._charge(more)
                 self._charged_longer_chars = self._longer_chars
         for event in events:
+            segment = self.segments.apply(event)
             match event:
-                case Text(written, spoken, manner):
+                case Text(written, spoken):
                     self.statistics.text(spoken)
-                    self.word_times.push_text(written, self.spec.audio.varied(0, manner.speed).speed)
+                    self.word_times.push_text(written, segment.sound.speed)
                 case EndSegment():
                     self.word_times.end_text()
-            self.segments.apply(event)
             if self._free is not None and isinstance(event, EndSegment) and not event.last:
                 begun = self.segments.last
                 start_char = self.segmenter.written_end(begun.start_char)
-                if due := self._free.begin_segment(begun.number, start_char, event.pause_ms):
+                due = self._free.begin_segment(begun.number, start_char, event.pause_ms)
+                if due and self._charge is not None:
                     self._charge(due)
 
 

@@ -12,7 +12,7 @@ from sonorant.engine import EngineError
 from sonorant.service.access.api_keys import ANYONE
 from sonorant.service.dictionaries.dictionaries import Dictionaries
 from sonorant.service.errors import InvalidField, RequestError
-from sonorant.service.pacing.playout import Playout
+from sonorant.service.pacing.pacer import Playout
 from sonorant.service.text.checks import check_whole
 from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.delivery import Message

@@ -29,6 +29,8 @@ MIN_UNITS = 20  # the least text from which the rate is learned
 LEAST_LASTS = 0.6
 LEAST_OF_A_LEAP = 0.25  # share of it that a word lasts at least, even if the engine reports all of a sentence at once
 STANDSTILL_MS = 3000  # sound after a word's estimated duration from which on the next words are estimated
+UNMEASURED_CHUNKS = 8  # of audio that may wait to be measured until somebody asks
+UNREAD_CHARS = 256  # of text that may wait to be divided into words until somebody asks; this takes some 0.2 ms
 REPORT_MS = 200  # a word that begins later than reported by more than this, two frames and a bit, is an estimate
 
 
@@ -105,9 +107,10 @@ class WordTimes:
         """Add text. `speed`: of this part, if it is not the utterance's."""
         part = self._parts[-1]
         part.speed = self._speed if speed is None else speed
-        self._read(part)
+        if len(part.unread) >= UNREAD_CHARS:
+            self._read(part)
         self._num_chars += len(text)
-        part.unread = text
+        part.unread += text
 
     def end_text(self) -> None:
         """End the text of this part. Text pushed next belongs to another one."""
@@ -132,7 +135,12 @@ class WordTimes:
         self._sounding().reached_ms = reached_ms
 
     def push_audio(self, samples: Samples) -> None:
-        self._sounding().push_audio(samples, self._rate_hz)
+        part = self._sounding()
+        if part.onset_ms is None or part.reached_ms is not None:
+            part.unmeasured.append(samples)
+        part.audio_ms += len(samples) * 1000 / self._rate_hz
+        if len(part.unmeasured) >= UNMEASURED_CHUNKS:
+            part.measure(self._rate_hz)
 
     def skip_audio(self, num_samples: int) -> None:
         """Skip audio that another session sent."""

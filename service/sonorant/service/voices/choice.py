@@ -26,7 +26,7 @@ from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.usage import Usage
 from sonorant.service.calls import context as call_context
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound, VoiceUnusable
-from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_characters, check_length
+from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_text
 from sonorant.service.voices.requests import MAX_TRANSCRIPT_CHARS
 from sonorant.service.voices.store import VoiceAbout, VoiceTensors
 from sonorant.service.voices.stored import StoredVoices
@@ -160,8 +160,7 @@ class VoiceChooser:
             raise NotServed(path, message, "CHECKPOINT_LACKS_DESIGN")
         if not design.strip():
             raise InvalidField(path, "empty; describe the voice")
-        check_length(len(design), MAX_INSTRUCTION_CHARS, path)
-        check_characters(design, path)
+        check_text(design, MAX_INSTRUCTION_CHARS, path)
         return VoiceChoice(info, path, design=design)
 
     def embedded(self, embedding: voice_pb2.SpeakerEmbedding, path: str) -> VoiceChoice:
@@ -260,8 +259,7 @@ class VoiceChooser:
             raise NotServed(path, message, _LACKS_CLONING)
         if not reference.audio:
             raise InvalidField(f"{path}.audio", "empty; give a WAV, FLAC, OGG or MP3 file", "RECORDING_UNREADABLE")
-        check_length(len(reference.transcript), MAX_TRANSCRIPT_CHARS, f"{path}.transcript")
-        check_characters(reference.transcript, f"{path}.transcript")
+        check_text(reference.transcript, MAX_TRANSCRIPT_CHARS, f"{path}.transcript")
         if reference.transcript and not reference.transcript.strip():
             raise InvalidField(f"{path}.transcript", "only white space; give the words, or leave it out")
         return info

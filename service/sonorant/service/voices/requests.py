@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sonorant.service.errors import InvalidField
-from sonorant.service.text.checks import check_characters, check_length
+from sonorant.service.text.checks import check_text
 from sonorant.service.text.sentences import language_code
 from sonorant.service.voices.store import RequestKey, VoiceAbout
 from sonorant.tts.v1 import voice_pb2, voice_service_pb2
@@ -59,10 +59,10 @@ def check_create(request: voice_service_pb2.CreateVoiceRequest, now_s: float) ->
             raise InvalidField(
                 f"voice.{field.name}", f"only {', '.join(_ABOUT_FIELDS)} can be set here; leave it unset"
             )
-    _check_text(voice.display_name, MAX_NAME_CHARS, "voice.display_name")
-    _check_text(voice.description, MAX_DESCRIPTION_CHARS, "voice.description")
-    _check_text(voice.preview_text, MAX_PREVIEW_CHARS, "voice.preview_text")
-    _check_text(request.consent, MAX_CONSENT_CHARS, "consent")
+    check_text(voice.display_name, MAX_NAME_CHARS, "voice.display_name")
+    check_text(voice.description, MAX_DESCRIPTION_CHARS, "voice.description")
+    check_text(voice.preview_text, MAX_PREVIEW_CHARS, "voice.preview_text")
+    check_text(request.consent, MAX_CONSENT_CHARS, "consent")
     if source == "reference" and not request.validate_only and not request.consent.strip():
         message = "a clone needs the speaker's consent; say who agreed and how"
         raise InvalidField("consent", message, "CONSENT_REQUIRED")
@@ -83,12 +83,12 @@ def check_create(request: voice_service_pb2.CreateVoiceRequest, now_s: float) ->
 def check_imported(request: voice_service_pb2.ImportVoiceRequest, about: VoiceAbout, now_s: float) -> VoiceAbout:
     """Check a file's metadata `about`, which may come from anywhere, and return it with a new id, time and expiry."""
     field = "voice_file"
-    _check_text(about.display_name, MAX_NAME_CHARS, field)
-    _check_text(about.description, MAX_DESCRIPTION_CHARS, field)
-    _check_text(about.consent, MAX_CONSENT_CHARS, field)
-    _check_text(about.preview_text, MAX_PREVIEW_CHARS, field)
-    _check_text(about.transcript, MAX_TRANSCRIPT_CHARS, field)
-    _check_text(about.model + about.fingerprint, MAX_NAME_CHARS, field)
+    check_text(about.display_name, MAX_NAME_CHARS, field)
+    check_text(about.description, MAX_DESCRIPTION_CHARS, field)
+    check_text(about.consent, MAX_CONSENT_CHARS, field)
+    check_text(about.preview_text, MAX_PREVIEW_CHARS, field)
+    check_text(about.transcript, MAX_TRANSCRIPT_CHARS, field)
+    check_text(about.model + about.fingerprint, MAX_NAME_CHARS, field)
     if about.kind == "cloned" and not about.consent.strip():
         raise InvalidField(field, "a clone without a consent; create it anew with one", "CONSENT_REQUIRED")
     voice_id = request.voice_id or about.voice_id
@@ -123,8 +123,8 @@ def check_labels(labels: Mapping[str, str], field: str) -> dict[str, str]:
     for name, value in labels.items():
         if not name:
             raise InvalidField(field, "a label without a name")
-        _check_text(name, MAX_LABEL_NAME_CHARS, field)
-        _check_text(value, MAX_LABEL_CHARS, field)
+        check_text(name, MAX_LABEL_NAME_CHARS, field)
+        check_text(value, MAX_LABEL_CHARS, field)
     return dict(labels)
 
 
@@ -171,7 +171,7 @@ def check_list(
     if request.page_token and request.page_token not in presets and not _VOICE_ID.fullmatch(request.page_token):
         raise InvalidField("page_token", "not a token of this server; begin again without one")
     language = "" if request.language.lower() == "auto" else request.language
-    _check_text(language, MAX_LABEL_NAME_CHARS, "language")
+    check_text(language, MAX_LABEL_NAME_CHARS, "language")
     labels = check_labels(request.labels, "labels")
     return VoiceFilter(
         request.page_size or DEFAULT_PAGE_SIZE, request.page_token, request.kind, language, labels, served_languages
@@ -205,10 +205,5 @@ def _check_languages(languages: Sequence[str], field: str = "voice.languages") -
     for name in languages:
         if not name.strip():
             raise InvalidField(field, "an empty language; use names such as english")
-        _check_text(name, MAX_LABEL_NAME_CHARS, field)
+        check_text(name, MAX_LABEL_NAME_CHARS, field)
     return tuple(languages)
-
-
-def _check_text(text: str, max_chars: int, field: str) -> None:
-    check_length(len(text), max_chars, field)
-    check_characters(text, field)
