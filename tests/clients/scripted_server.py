@@ -64,7 +64,6 @@ class Speech(TextToSpeechServiceServicer):
         self.clips_lost_after: int | None = None
         self.clips_frozen_after: int | None = None
         self.greets_after_text = False  # its answer to the config comes behind the first text
-        self.takes_opening = True
 
     async def Speak(
         self, requests: AsyncIterator[speak_pb2.SpeakRequest], context: grpc.aio.ServicerContext
@@ -101,7 +100,6 @@ class Speech(TextToSpeechServiceServicer):
                             audio=FORMAT,
                             resumable=self.resumable,
                             max_silence_ms=self.max_silence_ms,
-                            takes_opening=self.takes_opening,
                         )
                         greeting = speak_pb2.SpeakResponse(session=session)
                         if not self.greets_after_text:
@@ -158,7 +156,7 @@ class Speech(TextToSpeechServiceServicer):
         """What came with the config like what comes behind it."""
         async for request in requests:
             yield request
-            if request.config.HasField("opening") and self.takes_opening:
+            if request.config.HasField("opening"):
                 opening = request.config.opening
                 yield speak_pb2.SpeakRequest(utterance_id=opening.utterance_id, text=opening.text)
                 if opening.end:
@@ -196,7 +194,9 @@ class Speech(TextToSpeechServiceServicer):
     async def GetCapabilities(
         self, request: text_to_speech_service_pb2.GetCapabilitiesRequest, context: grpc.aio.ServicerContext
     ) -> text_to_speech_service_pb2.GetCapabilitiesResponse:
-        return text_to_speech_service_pb2.GetCapabilitiesResponse(model="scripted", native_sample_rate_hz=RATE_HZ)
+        return text_to_speech_service_pb2.GetCapabilitiesResponse(
+            model="scripted", models=["scripted"], native_sample_rate_hz=RATE_HZ
+        )
 
 
 class Voices(VoiceServiceServicer):

@@ -1,8 +1,6 @@
 """Opens the calls of one session: the first one, and those that continue it on another server."""
 
-import asyncio
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -26,7 +24,7 @@ class CallOpener:
         self._opening = opening
 
     async def first(self, attempt: Attempt) -> SessionStarted:
-        """Send the first text and its end with the config, and again on their own if an older server ignores them."""
+        """Send the first text and its end with the config."""
         if not self._opening:
             return await self._connect(attempt, self.config)
         first = self._opening[0]
@@ -34,12 +32,7 @@ class CallOpener:
             opening=Opening(utterance_id=first.utterance_id, text=first.text, end=len(self._opening) > 1)
         )
         config.MergeFrom(self.config)
-        started = await self._connect(attempt, config)
-        if not started.takes_opening:
-            with suppress(asyncio.InvalidStateError):  # the call is over already; reading from it says why
-                for request in self._opening:
-                    await self.write(attempt.call, request)
-        return started
+        return await self._connect(attempt, config)
 
     async def again(self, attempt: Attempt) -> SessionStarted:
         return await self._connect(attempt, self.config, resuming=True)

@@ -47,8 +47,7 @@ class Catalogs:
         voices = await self._servers.unary(
             lambda server: server.voices.ListVoices, ListVoicesRequest(kind=VOICE_KIND_PRESET, page_size=1000), call
         )
-        served = able.models or [able.model]  # older servers do not know of the field
-        names = dict.fromkeys((*served, *(voice.model for voice in voices.voices), *OPENAI_MODELS))
+        names = dict.fromkeys((*able.models, *(voice.model for voice in voices.voices), *OPENAI_MODELS))
         presets = tuple(voice.voice_id for voice in voices.voices)
         only_designs = able.supports_design and not presets and not able.supports_cloning
         return Catalog(tuple(names), presets, only_designs, time.monotonic())

@@ -164,7 +164,6 @@ class Session:
             idle_timeout_ms=round(spec.idle_timeout_s * 1000),
             resumable=spec.utterance.resumable,
             max_silence_ms=round((spec.max_silence_s or 0) * 1000),
-            takes_opening=True,
         )
         self.outbox.put(speak_pb2.SpeakResponse(session=started))  # the first one, but not written yet
         self._spec, self._wanted = spec, spec.utterance
