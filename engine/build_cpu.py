@@ -9,6 +9,8 @@ import shlex
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,20 +48,23 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 
 def build(folder: Path) -> bool:
-    """Compile for each machine; return whether at least one compilation succeeded."""
+    """Compile for each machine, several at a time; return whether at least one compilation succeeded."""
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return any(list(threads.map(partial(_compile, folder), MACHINES.items())))
+
+
+def _compile(folder: Path, machine: tuple[str, tuple[str, ...]]) -> bool:
+    name, flags = machine
+    target = folder / f"cpu-{name}.so"
+    # Write a new file and rename it: a running server has the old one mapped.
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    built = False
-    for machine, flags in MACHINES.items():
-        target = folder / f"cpu-{machine}.so"
-        # Write a new file and rename it: a running server has the old one mapped.
-        command = [*compiler, *FLAGS, *flags, *SOURCES, "-o", f"{target}.new", "-lm"]
-        try:
-            subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            why = getattr(error, "stderr", None) or error
-            print(f"not compiled for {machine}, so small models are slower on the CPU: {why}", file=sys.stderr)
-            target.unlink(missing_ok=True)
-        else:
-            os.replace(f"{target}.new", target)
-            built = True
-    return built
+    command = [*compiler, *FLAGS, *flags, *SOURCES, "-o", f"{target}.new", "-lm"]
+    try:
+        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        why = getattr(error, "stderr", None) or error
+        print(f"not compiled for {name}, so small models are slower on the CPU: {why}", file=sys.stderr)
+        target.unlink(missing_ok=True)
+        return False
+    os.replace(f"{target}.new", target)
+    return True
