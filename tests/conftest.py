@@ -1,8 +1,14 @@
 import importlib.util
 import os
 import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.e2e.server_process import ServerProcess
 
 # Before torch is imported anywhere: two test processes with a thread pool each wait for one another most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -18,3 +24,12 @@ settings.register_profile("suite", derandomize=True, deadline=None, suppress_hea
 # Other examples in every run (pytest --hypothesis-profile=fuzz); pin what fails with @example.
 settings.register_profile("fuzz", deadline=None, print_blob=True)
 settings.load_profile("suite")
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[ServerProcess]":
+    """On the built-in checkpoint, for all tests of this process: what one leaves behind, the next one finds."""
+    from tests.e2e.server_process import ServerProcess  # processes of few tests need none
+
+    with ServerProcess(tmp_path_factory.mktemp("server") / "log") as process:
+        yield process

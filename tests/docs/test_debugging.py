@@ -38,12 +38,6 @@ def recipes(page: str) -> list[str]:
 DEBUGGING = recipes("debugging.md")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> ServerProcess:
-    with ServerProcess(tmp_path_factory.mktemp("server") / "log") as process:
-        yield process
-
-
 def run(recipe: str, server: ServerProcess, folder: Path) -> str:
     script = recipe.replace("127.0.0.1:50051", server.address)
     script = re.sub(r"\b(sonorant \w+|python -m sonorant\.asr)", rf"\1 --server {server.address}", script)

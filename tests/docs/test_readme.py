@@ -13,9 +13,9 @@ import pytest
 from google.protobuf import json_format
 from packaging.requirements import Requirement
 
-from sonorant.client.local_server import local_server
 from sonorant.service.config import parse_args
 from sonorant.tts.v1 import speak_pb2, text_to_speech_service_pb2
+from tests.e2e.server_process import ServerProcess
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,31 +46,30 @@ def test_the_commands_with_published_weights_fit_this_version(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-async def test_commands_and_programs_run(tmp_path: Path) -> None:
-    async with local_server() as target:
-        for language, text in SNIPPETS:
-            if language == "python":
-                command = [sys.executable, "-c", text.replace("127.0.0.1:50051", target)]
-            elif text.split()[0] in ("sonorant", "printf", "python"):
-                script = re.sub(r"\bsonorant (\w+)", rf"sonorant \1 --server {target}", text)
-                command = ["bash", "-euo", "pipefail", "-c", script]
-            elif text.split()[0] == "grpcurl" and shutil.which("grpcurl") and shutil.which("jq"):
-                command = ["bash", "-euo", "pipefail", "-c", text.replace("127.0.0.1:50051", target)]
-            else:
-                continue
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                cwd=tmp_path,
-                env={
-                    **os.environ,
-                    "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-                },
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.STDOUT,
-            )
-            output, _ = await process.communicate()
-            assert process.returncode == 0, f"{text}\n{output.decode()}"
+async def test_commands_and_programs_run(server: ServerProcess, tmp_path: Path) -> None:
+    for language, text in SNIPPETS:
+        if language == "python":
+            command = [sys.executable, "-c", text.replace("127.0.0.1:50051", server.address)]
+        elif text.split()[0] in ("sonorant", "printf", "python"):
+            script = re.sub(r"\bsonorant (\w+)", rf"sonorant \1 --server {server.address}", text)
+            command = ["bash", "-euo", "pipefail", "-c", script]
+        elif text.split()[0] == "grpcurl" and shutil.which("grpcurl") and shutil.which("jq"):
+            command = ["bash", "-euo", "pipefail", "-c", text.replace("127.0.0.1:50051", server.address)]
+        else:
+            continue
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            },
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode == 0, f"{text}\n{output.decode()}"
     for name, least in {
         "hello.wav": 5000,
         "words.wav": 5000,

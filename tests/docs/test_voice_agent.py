@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sonorant.client import Player, SpeechClient
-from sonorant.client.local_server import local_server
+from tests.e2e.server_process import ServerProcess
 
 PAGE = (Path(__file__).parents[2] / "docs" / "voice-agent.md").read_text(encoding="utf-8")
 MAX_LINES = 40
@@ -45,10 +45,10 @@ async def broken_off() -> AsyncIterator[str]:
 
 
 @pytest.mark.slow
-async def test_the_agent_speaks_pauses_and_is_interrupted() -> None:
+async def test_the_agent_speaks_pauses_and_is_interrupted(server: ServerProcess) -> None:
     agent: dict[str, Any] = {}
     exec(snippet("python"), agent)
-    async with local_server() as target, SpeechClient(target) as client, Player(24_000, SINK) as player:
+    async with SpeechClient(server.address) as client, Player(24_000, SINK) as player:
         history: list[dict[str, str]] = []
         await agent["reply"](client, player, history, "agent", words("It opens at nine.", 0.5), asyncio.Event())
         assert history[0]["content"].split() == ["Let", "me", "look.", "It", "opens", "at", "nine."]

@@ -1,18 +1,12 @@
-"""One server on the built-in checkpoint for all tests of this folder: what one leaves behind, the next one finds."""
+"""A channel to the server that all tests of a process share."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import grpc
 import pytest
 
 from tests.e2e.server_process import ServerProcess
 from tests.service.harness import Stub
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server") / "log") as process:
-        yield process
 
 
 @pytest.fixture

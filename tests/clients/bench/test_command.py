@@ -5,7 +5,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +35,6 @@ LOADS = (
     "5",
 )
 ENVIRONMENT = {**os.environ, "SONORANT_CLIENT_COMMIT": "c0ffee"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("server") / "log") as process:
-        yield process
 
 
 async def bench(*arguments: str) -> tuple[int, str, str]:
