@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # Before torch is imported anywhere: two test processes with a thread pool each wait for one another most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# So do the threads of a worker that has two, unless they sleep while they wait: its start took 15 s of processor time.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Before Triton is imported anywhere: without a GPU its kernels are interpreted, on the CPU.
 if importlib.util.find_spec("triton") and not os.path.exists("/dev/nvidiactl"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
