@@ -1,6 +1,8 @@
 """Fixtures for tests of worker processes, whose entry functions run in the test's own process."""
 
+import dataclasses
 import gc
+import sys
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -19,6 +21,15 @@ def one_fork_server() -> Iterator[None]:
     WORKERS.hold()
     yield
     WORKERS.release()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_interpreter() -> None:
+    """Triton's interpreter looks for overflows of each sum and product of integers, for half of its time. Those of our
+    kernels are sizes and places, which are small in the tests."""
+    if interpreter := sys.modules.get("triton.runtime.interpreter"):
+        builder = interpreter.interpreter_builder
+        builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from tests.engine.kernels.half_precision import DEVICE, DTYPE, TOLERANCE, randn
 
 pytestmark = pytest.mark.slow
 
-ROWS = 3
+ROWS = 2
 
 
 def random_convolution(channels_in: int, size_out: int, taps: int, dilation: int, stride: int = 1) -> Convolution:
@@ -47,7 +47,7 @@ def assert_written(ours: Tensor, twin: Tensor, num_kept: int) -> None:
 
 @pytest.mark.parametrize(
     ("channels_in", "channels_out", "taps", "dilation", "stride"),
-    [(16, 16, 1, 1, 1), (32, 96, 7, 1, 1), (96, 32, 7, 9, 1), (48, 48, 7, 3, 1), (32, 16, 2, 1, 3)],
+    [(16, 16, 1, 1, 1), (32, 96, 7, 1, 1), (48, 32, 7, 9, 1), (48, 48, 3, 3, 1), (32, 16, 2, 1, 3)],
 )
 @pytest.mark.parametrize(
     ("num_new", "tile"),
@@ -55,7 +55,7 @@ def assert_written(ours: Tensor, twin: Tensor, num_kept: int) -> None:
         (21, None),
         (21, Tile(32, 64, 32, 64, 4, 2)),
         (21, Tile(16, 16, 0, 32, 4, 2)),
-        (64, Tile(32, 16, 0, 16, 4, 2)),  # each tile within a row
+        (32, Tile(32, 16, 0, 16, 4, 2)),  # each tile within a row
         (64, Tile(64, 32, 16, 16, 4, 2)),
     ],
 )
