@@ -20,7 +20,7 @@ from sonorant.gateway.upstream.keys import Keys
 from sonorant.gateway.upstream.servers import Servers
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.harness import gateway
-from tests.gateway.hostile_requests import REQUESTS
+from tests.gateway.hostile_requests import requests as hostile_requests
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import eventually, served
 from tests.service.keys import ADA, BOB, table
@@ -79,14 +79,14 @@ async def cost_s(process: GatewayProcess, request: bytes) -> tuple[int, float]:
 
 async def test_no_request_costs_a_gateway_without_keys_much(tmp_path: Path) -> None:
     async with gateway_process(tmp_path, keys=False) as process:
-        costs = {name: await cost_s(process, request) for name, request in REQUESTS.items()}
+        costs = {name: await cost_s(process, request) for name, request in hostile_requests().items()}
     assert all(200 <= status < 500 for status, _ in costs.values()), costs
     assert max(seconds for _, seconds in costs.values()) < MOST_S, costs
 
 
 async def test_hardly_anything_is_spent_on_a_stranger(tmp_path: Path) -> None:
     async with gateway_process(tmp_path, keys=True) as process:
-        costs = {name: await cost_s(process, request) for name, request in REQUESTS.items()}
+        costs = {name: await cost_s(process, request) for name, request in hostile_requests().items()}
     assert {status for status, _ in costs.values()} == {401}, costs
     assert max(seconds for _, seconds in costs.values()) < MOST_UNKNOWN_S, costs
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz.doors import CONFIG
 from tests.gateway.harness import gateway
-from tests.gateway.hostile_requests import REQUESTS
+from tests.gateway.hostile_requests import requests as hostile_requests
 from tests.gateway.turns import BURST_BYTES, CLOSE, PING, UPGRADE, burst, frame
 from tests.service.fake_engine import FakeEngine
 
@@ -69,5 +69,5 @@ async def test_a_long_text_of_short_sentences() -> None:
 async def test_a_body_of_which_each_byte_is_a_chunk() -> None:
     async with gateway(FakeEngine()) as door:
         port = int(door.url.rpartition(":")[2])
-        answer, longest_s = await burst(port, b"", REQUESTS["bytes as chunks"], b"")
+        answer, longest_s = await burst(port, b"", hostile_requests()["bytes as chunks"], b"")
     assert answer.startswith(b"HTTP/1.1 400") and longest_s < LONGEST_S

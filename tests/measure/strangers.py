@@ -27,7 +27,7 @@ import numpy as np
 import uvloop
 
 from tests.gateway.gateway_process import GatewayProcess
-from tests.gateway.hostile_requests import REQUESTS
+from tests.gateway.hostile_requests import requests as hostile_requests
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import eventually, served
 from tests.service.keys import ADA, table
@@ -51,7 +51,7 @@ class Stranger:
         self.done: Counter[str] = Counter()
 
     async def attack(self) -> None:
-        requests = list(REQUESTS.values())
+        requests = list(hostile_requests().values())
         sent = [self._send("requests", requests[number::4]) for number in range(4)]
         await asyncio.gather(*sent, self._send("names", [REBOUND]), self._send("keys", [KEYS]), self._hold())
 

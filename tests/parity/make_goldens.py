@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers  # noqa: F401  looks for torchaudio, so it goes before the stand-ins
 
 HERE = Path(__file__).parent
 MAX_FRAMES = 40
@@ -71,6 +70,8 @@ def voice(hidden: int, num_frames: int, codebooks: int, codebook_size: int) -> t
 
 
 def main() -> None:
+    import transformers  # noqa: F401  looks for torchaudio, so it goes before the stand-ins
+
     sys.path.insert(0, str(HERE.parents[1]))
     for name in ("torchaudio", "torchaudio.compliance", "torchaudio.compliance.kaldi"):
         sys.modules[name] = types.ModuleType(name)  # imported by the 25 Hz codec only

@@ -4,12 +4,11 @@ import asyncio
 import base64
 import io
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import av
 import numpy as np
-import openai
 import pytest
 
 from sonorant.engine import FinishReason
@@ -19,10 +18,15 @@ from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, table
 
+if TYPE_CHECKING:
+    import openai  # takes seconds, which test processes without these tests need not spend
+
 TEXT = "to the sample"
 
 
-def sdk(url: str, key: str = "none", **options: Any) -> openai.AsyncOpenAI:
+def sdk(url: str, key: str = "none", **options: Any) -> "openai.AsyncOpenAI":
+    import openai
+
     return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0, **options)
 
 
@@ -207,12 +211,14 @@ async def test_errors_have_openais_shape(fields: dict[str, Any], status: int, pa
 
 
 async def test_the_sdk_raises_its_own_errors(tmp_path: Any) -> None:
+    import openai
+
     keys = tmp_path / "keys.toml"
     keys.write_text(table("ada", ADA, 'max_sessions = 1\nvoices = ["ada"]'))
     engine = FakeEngine()
     async with gateway(engine, server={"api_keys": keys}) as door:
 
-        async def error_of(key: str, voice: str = "ada", **fields: Any) -> openai.APIStatusError:
+        async def error_of(key: str, voice: str = "ada", **fields: Any) -> "openai.APIStatusError":
             async with sdk(door.url, key) as client:
                 with pytest.raises(openai.APIStatusError) as caught:
                     await client.audio.speech.create(model="tts-1", voice=voice, input=TEXT, **fields)
@@ -238,6 +244,8 @@ async def test_the_sdk_raises_its_own_errors(tmp_path: Any) -> None:
 
 
 async def test_models_are_listed_and_found(tmp_path: Any) -> None:
+    import openai
+
     async with gateway(FakeEngine()) as door, sdk(door.url) as client:
         assert [model.id async for model in client.models.list()] == ["fake", "tts-1", "tts-1-hd", "gpt-4o-mini-tts"]
         assert (await client.models.retrieve("Somebody/FAKE")).object == "model"

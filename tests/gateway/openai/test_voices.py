@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import openai
 from aiohttp import FormData
 
 from sonorant.gateway.upstream.voices import OPENAI_VOICES, resolve_voice, voice_id
@@ -175,6 +174,8 @@ def test_names_become_ids() -> None:
 
 
 async def test_openais_sdk_makes_and_deletes_voices(tmp_path: Path) -> None:
+    import openai  # takes seconds, which test processes without this test need not spend
+
     async with keeping(tmp_path) as door, openai.AsyncOpenAI(base_url=f"{door.url}/v1", api_key="none") as client:
         voice = await client.audio.voices.create(
             name="Anna", consent=CONSENT, audio_sample=("a.wav", SAMPLE, "audio/wav")
