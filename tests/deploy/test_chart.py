@@ -1,6 +1,7 @@
 """The chart and the dashboard, offline: they are what Kubernetes, the server and Grafana take, and a typo is not."""
 
 import copy
+import functools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ grafana = pytest.importorskip("grafana_foundation_sdk.models.dashboard", reason=
 
 from grafana_foundation_sdk.cog.encoder import JSONEncoder  # noqa: E402
 from grafana_foundation_sdk.cog.plugins import register_default_plugins  # noqa: E402
+
+# It reads megabytes of schemas anew for each manifest, of which there are hundreds here.
+kubernetes_validate.utils.schema_contents = functools.cache(kubernetes_validate.utils.schema_contents)
 
 CHART = ROOT / "deploy" / "chart"
 CRDS = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "crds").glob("*.json")}

@@ -187,7 +187,7 @@ async def test_however_many_recordings_come_their_memory_is_bounded(
     it: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of all processes; what was made of them is known up to a bound, which is smaller here so that it is reached."""
-    monkeypatch.setattr(it.encodings._known, "_max_bytes", 500_000)
+    monkeypatch.setattr(it.encodings._known, "_max_bytes", 100_000)
     sound = noise(1.0)
 
     async def encode(numbers: range, caller: int) -> None:
@@ -202,12 +202,12 @@ async def test_however_many_recordings_come_their_memory_is_bounded(
             for caller in range(4):
                 tasks.create_task(encode(range(first + caller, after, 4), caller))
 
-    await by_four_callers(0, 500)
+    await by_four_callers(0, 200)
     before_kb = resident_kb(it, os.getpid(), it.encoder.pid)
-    await by_four_callers(500, 2000)
+    await by_four_callers(200, 600)  # 96 kB each, and five times what is known
     assert resident_kb(it, os.getpid(), it.encoder.pid) - before_kb < 20_000
     assert it.encodings.num_jobs == it.encodings._waiting_bytes == 0
-    assert 490_000 < it.encodings._known.num_bytes <= 500_000
+    assert 99_000 < it.encodings._known.num_bytes <= 100_000
 
 
 def resident_kb(it: Running, *more_pids: int | None) -> int:

@@ -68,20 +68,20 @@ def test_what_was_uploaded_is_told() -> None:
 
 
 @pytest.mark.slow
-def test_thousands_of_rates_leave_nothing_behind() -> None:
+def test_a_thousand_rates_leave_nothing_behind() -> None:
     """Each recording gets its own resampler, which costs less than a millisecond and is not kept."""
 
     def read(rate_hz: int) -> None:
         assert read_recording(as_float(noise(0.01, rate_hz), rate_hz), RATE_HZ).info.sample_rate_hz == rate_hz
 
-    rates_hz = range(8_000, 188_000, 36)
-    assert len(rates_hz) == 5_000
+    rates_hz = range(8_000, 188_000, 120)
+    assert len(rates_hz) == 1_500
     for rate_hz in rates_hz[-250:]:  # the largest first: what numpy and libsndfile need at most
         read(rate_hz)
     before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for rate_hz in rates_hz:
         read(rate_hz)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 4_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kb < 3_000
 
 
 def test_files_that_cannot_be_read_at_all(tmp_path: Path) -> None:

@@ -141,17 +141,17 @@ def test_nothing_to_say(tokenizer: Tokenizer, text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["a", "我", ".", "\n", "e\u0301", "\u0301", "Hello "])
 def test_time_is_linear_and_memory_bounded(tokenizer: Tokenizer, unit: str) -> None:
-    """64 k characters, one by one: quadratic work would take minutes."""
-    text = "x" + unit * (65536 // len(unit)) + "x"
+    """32 k characters, one by one: quadratic work would take a minute."""
+    text = "x" + unit * (32768 // len(unit)) + "x"
     stream = TokenStream(tokenizer)
-    begin = time.perf_counter()
+    begin = time.process_time()
     ids = []
     longest_held = 0
     for char in text:
         ids += stream.push(char)
         longest_held = max(longest_held, len(stream._word))
     ids += stream.end()
-    assert time.perf_counter() - begin < 30
+    assert time.process_time() - begin < 20
     assert ids == tokenizer.encode(text)
     assert longest_held <= 2 * tokenizer.max_token_bytes
 
