@@ -1,9 +1,10 @@
 """One worker pair in this process, with its owner: an `Engine` that tests can look into. Without pytest."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 
-from sonorant.engine import Engine, EngineConfig, EngineState, SharedPairs, shared_pairs
+from sonorant.engine import Engine, EngineConfig, EngineState, SharedPairs, Work, shared_pairs
 from sonorant.engine.serving.model import Model
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.workers.worker_pair import WorkerPair
@@ -44,3 +45,12 @@ async def start_engine(
         link.listen(engine.placement.place_waiting)
         engine.resources = stack.pop_all()
         return engine
+
+
+async def work_when_idle(engine: Engine) -> Mapping[str, Work]:
+    """Wait until the counters stand still: a step is counted only after its audio was sent."""
+    before = None
+    while before != (work := engine.stats().work):
+        before = work
+        await asyncio.sleep(0.3)
+    return work

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 import numpy as np
 import pytest
@@ -21,10 +21,9 @@ from sonorant.engine import (
     PcmChunk,
     StreamEnd,
     UnknownSpeaker,
-    Work,
 )
 from sonorant.engine.workers.worker_pair import Workers
-from tests.engine.one_engine import OwnedEngine, start_engine
+from tests.engine.one_engine import OwnedEngine, start_engine, work_when_idle
 from tests.engine.speech import Heard, assert_same_speech, listen, say, speech, until_idle
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -100,15 +99,6 @@ async def test_a_prompt_that_was_there_before_is_not_computed_again(engine: Owne
     num_shared_rows = talker.num_shared_rows - talker_before.num_shared_rows
     assert 0 < num_rows <= CONFIG.talker.page_size < num_shared_rows
     assert_same_speech(first.samples, again.samples)
-
-
-async def work_when_idle(engine: OwnedEngine) -> Mapping[str, Work]:
-    """Wait until the counters stand still: a step is counted only after its audio was sent."""
-    before = None
-    while before != (work := engine.stats().work):
-        before = work
-        await asyncio.sleep(0.3)
-    return work
 
 
 async def test_the_workers_tell_what_they_did(engine: OwnedEngine) -> None:

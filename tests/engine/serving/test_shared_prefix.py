@@ -1,6 +1,5 @@
 """Cloned voices with real worker processes: an utterance does not compute again what the one before it began with."""
 
-import asyncio
 import dataclasses
 from itertools import pairwise
 from pathlib import Path
@@ -8,16 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sonorant.engine import EngineConfig, SynthesisParams, Work
-from tests.engine.one_engine import OwnedEngine, start_engine
+from sonorant.engine import EngineConfig, SynthesisParams
+from tests.engine.one_engine import start_engine, work_when_idle
 from tests.engine.speech import assert_same_speech, say
 from tests.tiny_checkpoint import write_tiny_checkpoint
-
-
-async def work_when_idle(engine: OwnedEngine) -> Work:
-    """Return the talker's totals once all steps are in them: a step is counted only after its audio was sent."""
-    await asyncio.sleep(0.5)
-    return engine.stats().work["talker"]
 
 
 @pytest.mark.slow
@@ -33,10 +26,10 @@ async def test_two_texts_in_one_voice_share_its_reference_text(tmp_path: Path) -
             reference_text="The quick brown fox jumps over the lazy dog and speaks slowly.",
         )
         heard = []
-        works = [await work_when_idle(engine)]
+        works = [(await work_when_idle(engine))["talker"]]
         for text in ("Hello world.", "Today is fine.", "Hello world."):
             heard.append(await say(engine, text, params))
-            works.append(await work_when_idle(engine))
+            works.append((await work_when_idle(engine))["talker"])
     finally:
         await engine.close()
     rows = [

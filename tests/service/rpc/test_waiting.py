@@ -11,7 +11,19 @@ import pytest
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, SynthesizeStreamRequest
 from tests.service.fake_engine import FakeEngine
-from tests.service.harness import Served, Transcript, config, end, failure, read_all, read_until, say, served
+from tests.service.harness import (
+    Served,
+    Transcript,
+    config,
+    end,
+    eventually,
+    failure,
+    read_all,
+    read_until,
+    say,
+    served,
+)
+from tests.service.scraping import SIDE_PORT, scrape
 
 COMPLETED = synthesis_pb2.FINISH_REASON_COMPLETED
 PATIENT: dict[str, Any] = {"max_wait_ms": 20_000}
@@ -22,23 +34,26 @@ BATCH: dict[str, Any] = {"max_wait_ms": 20_000, "priority": synthesis_pb2.PRIORI
 async def full() -> AsyncIterator[tuple[FakeEngine, Served, Any]]:
     """A server with one place, and the call that has it until it is cancelled."""
     engine = FakeEngine(frame_s=0.02, max_streams=1)
-    async with served(engine) as server:
+    async with served(engine, **SIDE_PORT) as server:
         taking = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="a" * 1000))
         await taking.read()
         yield engine, server, taking
 
 
-def patient_session(server: Served, text: str, scheduling: dict[str, Any]) -> "asyncio.Task[Transcript]":
-    async def run() -> Transcript:
-        call = server.stub.Speak()
-        opening = config()
-        opening.scheduling.CopyFrom(synthesis_pb2.Scheduling(**scheduling))
-        opening.opening.CopyFrom(speak_pb2.Opening(text=text, end=True))
-        await call.write(speak_pb2.SpeakRequest(config=opening))
-        await call.done_writing()
-        return await read_all(call)
+async def patient_session(server: Served, text: str, scheduling: dict[str, Any]) -> "asyncio.Task[Transcript]":
+    """One that waits for its place."""
+    call, told = server.stub.Speak(), Transcript()
+    opening = config()
+    opening.scheduling.CopyFrom(synthesis_pb2.Scheduling(**scheduling))
+    opening.opening.CopyFrom(speak_pb2.Opening(text=text, end=True))
+    await call.write(speak_pb2.SpeakRequest(config=opening))
+    await call.done_writing()
+    await read_until(call, told, "queued")
+    return asyncio.create_task(read_all(call, told))
 
-    return asyncio.create_task(run())
+
+async def num_waiting(server: Served) -> float:
+    return (await scrape(server))["tts_waiting_utterances"]
 
 
 async def test_without_patience_a_call_is_refused_at_once() -> None:
@@ -110,7 +125,7 @@ async def test_who_hangs_up_while_waiting_leaves_the_queue() -> None:
         waiting = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="b", scheduling=PATIENT))
         await waiting.read()
         waiting.cancel()
-        await asyncio.sleep(0.1)
+        await eventually(lambda: num_waiting(server), 0)
         engine.max_streams = 2
         response = await asyncio.wait_for(server.stub.Synthesize(SynthesizeRequest(text="c")), 20)
         assert response.reason == COMPLETED and engine.num_opened == 2
@@ -118,10 +133,8 @@ async def test_who_hangs_up_while_waiting_leaves_the_queue() -> None:
 
 async def test_batch_utterances_go_last() -> None:
     async with full() as (engine, server, taking):
-        batch = patient_session(server, "b", BATCH)
-        await asyncio.sleep(0.1)
-        interactive = patient_session(server, "c", PATIENT)
-        await asyncio.sleep(0.1)
+        batch = await patient_session(server, "b", BATCH)
+        interactive = await patient_session(server, "c", PATIENT)
         taking.cancel()
         async with asyncio.timeout(20):
             await asyncio.gather(batch, interactive)
@@ -130,7 +143,7 @@ async def test_batch_utterances_go_last() -> None:
 
 async def test_a_listener_who_has_audio_goes_ahead_of_new_ones_and_need_not_ask() -> None:
     engine = FakeEngine(max_streams=1)
-    async with served(engine) as server:
+    async with served(engine, **SIDE_PORT) as server:
         session, told = server.stub.Speak(), Transcript()
         opening = config()
         opening.max_lead_ms = 60_000
@@ -141,11 +154,10 @@ async def test_a_listener_who_has_audio_goes_ahead_of_new_ones_and_need_not_ask(
         engine.frame_s = 0.02
         taking = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="a" * 1000))
         await taking.read()
-        newcomer = patient_session(server, "b", PATIENT)
-        await asyncio.sleep(0.1)
+        newcomer = await patient_session(server, "b", PATIENT)
         await session.write(say("c" * 10, "two"))
         await session.write(end("two"))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: num_waiting(server), 2)
         taking.cancel()
         await session.done_writing()
         async with asyncio.timeout(20):
