@@ -3,6 +3,7 @@
 Each folder here with a requirements.txt becomes an environment of its own, made anew only when its requirements change.
 """
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -29,13 +30,16 @@ def python_of(folder: Path) -> Path:
     made_with = hashlib.sha256(requirements.read_bytes()).hexdigest()
     environment = ENVIRONMENTS / folder.name
     stamp = environment / "made-with"
-    if not stamp.exists() or stamp.read_text() != made_with:
-        print(f"making the environment {folder.name}", flush=True)
-        uv = find_uv_bin()
-        subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, environment], check=True)
-        into = ("--python", environment / "bin" / "python")
-        subprocess.run([uv, "pip", "install", "--quiet", *into, "--requirement", requirements], check=True)
-        stamp.write_text(made_with)
+    ENVIRONMENTS.mkdir(exist_ok=True)
+    with (ENVIRONMENTS / f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # CI has two processes with the same environment
+        if not stamp.exists() or stamp.read_text() != made_with:
+            print(f"making the environment {folder.name}", flush=True)
+            uv = find_uv_bin()
+            subprocess.run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, environment], check=True)
+            into = ("--python", environment / "bin" / "python")
+            subprocess.run([uv, "pip", "install", "--quiet", *into, "--requirement", requirements], check=True)
+            stamp.write_text(made_with)
     return environment / "bin" / "python"
 
 
