@@ -191,40 +191,6 @@ async def test_a_worker_that_dies_costs_no_client_of_any_process_a_sentence(tmp_
         assert {"engine", "service"} <= loggers, "all processes log in one way"
 
 
-async def test_all_processes_together_let_in_as_many_as_there_are_places(tmp_path: Path) -> None:
-    """Places are taken by open utterances, whichever process they are at; both refuse what comes then."""
-    with ServerProcesses(tmp_path / "log", "--num-slots", "2", "--max-queued-streams", "2") as server:
-        async with AsyncExitStack() as stack:
-            one, other = await clients_of_each(stack, server, 1)
-            sessions = []
-            for client in (*one, *other, *other, *other):
-                session = await stack.enter_async_context(client.speak(synthesis_config(seed=7, do_sample=True)))
-                await session.send_text("Words may come one by one, ")
-                sessions.append(session)
-            await eventually(lambda: server.value("tts_pair_streams"), 4, timeout_s=60)
-            for number in range(2):
-                assert await refused_at(server, number) == grpc.StatusCode.RESOURCE_EXHAUSTED
-            for session in sessions:
-                await session.finish()
-                reasons = [e.payload.reason async for e in session if isinstance(e.payload, UtteranceDone)]
-                assert reasons == [FINISH_REASON_COMPLETED]
-            await eventually(lambda: server.value("tts_pair_streams"), 0, timeout_s=60)
-
-
-async def refused_at(server: ServerProcesses, number: int) -> grpc.StatusCode:
-    """The status of a call that this server process refuses. Tries connections until one comes to it."""
-    async with AsyncExitStack() as stack:
-        for _ in range(MOST_CONNECTIONS):
-            before = server.num_calls(number)
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address, ONE_CONNECTION))
-            try:
-                await Stub(channel).Synthesize(SynthesizeRequest(text="Hello.", config=CONFIG))
-            except grpc.aio.AioRpcError as error:
-                if server.num_calls(number) > before:
-                    return error.code()
-    raise AssertionError("no connection came to this process, or it refused nothing")
-
-
 async def test_one_scrape_shows_all_processes(server: ServerProcesses) -> None:
     async with AsyncExitStack() as stack:
         while not all(server.num_calls(number) for number in range(2)):

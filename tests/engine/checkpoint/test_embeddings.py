@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
@@ -59,6 +59,7 @@ def test_two_voices_on_the_sphere_are_slerp(one: Float32Array, other: Float32Arr
     np.testing.assert_allclose(result, length * direction, atol=1e-5 * length)
 
 
+@settings(max_examples=40)  # the filter takes most of the time
 @given(voices.filter(all_on_one_side), st.booleans(), st.randoms(), st.floats(1e-3, 1e3))
 def test_order_and_scale_of_the_weights_do_not_matter(some: Voices, spherical: bool, random: object, by: float) -> None:
     other = [(e, w * by) for e, w in some]
@@ -66,6 +67,7 @@ def test_order_and_scale_of_the_weights_do_not_matter(some: Voices, spherical: b
     np.testing.assert_allclose(mixed(other, spherical=spherical), mixed(some, spherical=spherical), atol=1e-4)
 
 
+@settings(max_examples=40)
 @given(voices.filter(all_on_one_side))
 def test_on_the_sphere_no_length_is_lost(some: Voices) -> None:
     lengths = np.array([np.linalg.norm(e.astype(np.float64)) for e, _ in some])
