@@ -19,7 +19,7 @@ _STEPS = (np.arange(FRAME_SAMPLES) % 7).astype(np.int16)
 
 def as_written() -> Segmenter:
     """Of a text that is spoken as it is written."""
-    return Segmenter(TextPolicy(), 10_000, Lexicon(), 10_000)
+    return Segmenter(TextPolicy(), Lexicon(), 10_000)
 
 
 @lru_cache(4096)

@@ -22,6 +22,12 @@ def test_control_characters_are_named_with_their_place(char: str) -> None:
         check_text(f"ab{char}", 9, "text")
 
 
+def test_what_came_before_counts() -> None:
+    check_text("a" * 400, 1000, "text", 600)
+    with pytest.raises(InvalidField, match="1001 characters are over the limit of 1000"):
+        check_text("a" * 401, 1000, "text", 600)
+
+
 def test_breaks_tabs_and_joiners_are_fine() -> None:
     check_text("a\tb\r\nc\u200dd\ufeff\fe\vf\x85g\u2028h", 20, "text")
 

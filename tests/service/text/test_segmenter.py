@@ -21,7 +21,7 @@ def segmenter(
     mode: CommitMode = CommitMode.TOKEN, first_chunk_min_chars: int = 0, delay_s: float | None = None, **phrases: str
 ) -> Segmenter:
     lexicon = check_pronunciations(phrases, "pronunciations") if phrases else Lexicon()
-    return Segmenter(TextPolicy(mode, delay_s, first_chunk_min_chars), 1000, lexicon, 1000)
+    return Segmenter(TextPolicy(mode, delay_s, first_chunk_min_chars), lexicon, 1000)
 
 
 def same(text: str) -> Event:
@@ -159,13 +159,5 @@ def test_what_is_spoken_may_come_later_than_what_is_written() -> None:
 
 def test_limits() -> None:
     text = segmenter()
-    text.check("a" * 1000)
-    with pytest.raises(InvalidField, match="limit of 1000"):
-        text.check("a" * 1001)
-    text.push("a" * 600)
-    with pytest.raises(InvalidField, match="limit of 1000"):
-        text.check("a" * 401)
-    with pytest.raises(InvalidField, match="control character"):
-        text.check("a\0")
     with pytest.raises(InvalidField, match="over 5000"):
         text.flush(1, 5001)

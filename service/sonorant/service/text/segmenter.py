@@ -12,7 +12,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from sonorant.service.errors import InvalidField
-from sonorant.service.text.checks import check_text, is_wide
+from sonorant.service.text.checks import is_wide
 from sonorant.service.text.cutting import Cutter, ends_paragraph
 from sonorant.service.text.formats import PLAIN, WrittenAs
 from sonorant.service.text.markup import NEUTRAL, Manner
@@ -72,7 +72,6 @@ class Segmenter:
     def __init__(
         self,
         policy: TextPolicy,
-        max_chars: int,
         lexicon: Lexicon,
         max_segment_chars: int,
         written_as: WrittenAs = PLAIN,
@@ -83,7 +82,6 @@ class Segmenter:
         self.reading = Reading(written_as.markup)
         self.ended = False
         self._policy = policy
-        self._max_chars = max_chars
         self._lexicon = lexicon
         # How soon after a text `commit_delay_s` may be over.
         self.least_delay_s = min(COMPLETE_DELAY_S, policy.max_buffer_delay_s or COMPLETE_DELAY_S)
@@ -111,14 +109,6 @@ class Segmenter:
     def written_end(self, offset: int) -> int:
         """Map an offset in the committed text, at which something ends, to one in the caller's text."""
         return self.reading.written_end(offset)
-
-    def check(self, text: str) -> None:
-        """Raise InvalidField unless the text may be pushed."""
-        check_text(text, self._max_chars, "text", self.num_chars)
-
-    def check_revision(self, from_char: int, text: str) -> None:
-        """Raise InvalidField unless this text may replace the text from `from_char` on."""
-        check_text(text, self._max_chars, "revise.text", from_char)
 
     def restart(self, num_said: int, num_chars: int, reading: Reading, manner: Manner) -> None:
         """Go back to the first `num_said` of the text, which must be the beginning of a segment, in its `manner`. What
@@ -286,7 +276,7 @@ def segments_of(
 ) -> tuple[list[tuple[str, str, Manner]], Reading]:
     """Return the segments of a whole text: as each is written, without markup, as it is spoken, and its manner; and how
     the text was read. Raises InvalidField."""
-    segmenter = Segmenter(policy, len(text), lexicon, max_segment_chars, written_as)
+    segmenter = Segmenter(policy, lexicon, max_segment_chars, written_as)
     segments, written, spoken, manner = list[tuple[str, str, Manner]](), "", "", NEUTRAL
     for event in segmenter.push(text) + segmenter.end():
         match event:

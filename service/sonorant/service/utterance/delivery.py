@@ -248,25 +248,20 @@ class Delivery:
         if num_frames := min(most, speech.num_due):
             await self._pacer.wait(num_frames * frame_ms if self._audio.may_join else self._audio.frame_duration_ms)
             if num_frames := min(num_frames, speech.num_due):  # some may have been taken back meanwhile
-                self._give(num_frames)
+                codes, samples = speech.frames.give(num_frames)
+                if self._spec.resumable and speech.frames.num_codes_taken < speech.frames.num_given:
+                    self._add_codes()
+                if len(samples):  # else it is silence at the beginning, which is not sent
+                    start_s = time.monotonic()
+                    self._encoded(self._writer.speech(samples, codes))
+                    if self._statistics.budget is None:
+                        self._statistics.encoded(time.monotonic() - start_s)
         if speech.state is State.OVER and not speech.frames.num_waiting:
             is_whole = speech.end is not None and speech.end.reason is FinishReason.COMPLETED
             if self._spec.resumable and is_whole:
                 self._add_codes(complete=True)
             speech.gave_all()
             self._encoded(self._after() if is_whole or speech.end is None else self._writer.end())
-
-    def _give(self, num_frames: int) -> None:
-        frames = self._speech.frames
-        codes, samples = frames.give(num_frames)
-        if self._spec.resumable and frames.num_codes_taken < frames.num_given:
-            self._add_codes()
-        if not len(samples):
-            return  # silence at the beginning, which is not sent
-        start_s = time.monotonic()
-        self._encoded(self._writer.speech(samples, codes))
-        if self._statistics.budget is None:
-            self._statistics.encoded(time.monotonic() - start_s)
 
     def _encoded(self, pieces: list[Piece]) -> None:
         """Keep what is to be sent. Drop the pieces that the listener has from another session."""

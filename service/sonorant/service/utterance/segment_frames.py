@@ -69,7 +69,8 @@ class SegmentFrames:
             num_quiet -= max(0, num_quiet % self._frame_samples - self._frame_samples // 2)
             self.unsent_samples += num_quiet
             samples = samples[num_quiet:]
-        samples = self._rising(samples)
+        if self._begins_quieter_db:
+            samples = self._rising(samples)
         self._append(chunk.codes)
         if len(samples):
             self._waiting.append(samples)
@@ -127,7 +128,7 @@ class SegmentFrames:
     def _rising(self, samples: Int16Array) -> Int16Array:
         """Return the samples that come next as loud as they are to be heard."""
         begin, num_rising = self.num_samples(self.num_frames), RISING_FRAMES * self._frame_samples
-        if not self._begins_quieter_db or begin >= num_rising:
+        if begin >= num_rising:
             return samples
         left = np.maximum(1 - np.arange(begin, begin + len(samples)) / num_rising, 0)
         return np.rint(samples * 10 ** (-self._begins_quieter_db * left / 20)).astype(np.int16)

@@ -35,7 +35,7 @@ class Statistics:
         self._playout = playout
         self._clock = clock
         self._arrived_s = arrived_s
-        self._first_text_s = 0.0  # when the first speakable text came; 0 = never
+        self.first_text_s = 0.0  # when the first speakable text came; 0 = never
         self._first_audio_ms: int | None = None
         self._heard_ms: float | None = None  # set once it cannot change any more
         self._queue_s = 0.0
@@ -61,14 +61,10 @@ class Statistics:
     def received_ms(self) -> int:
         return self.received_samples * 1000 // self._spec.audio.native_rate_hz
 
-    @property
-    def has_speakable_text(self) -> bool:
-        return self._first_text_s > 0
-
     def text(self, text: str) -> None:
-        """Note text, as written and as spoken: only the respelling of a sign may be speakable."""
-        if not self._first_text_s and is_speakable(text):
-            self._first_text_s = self._clock()
+        """Note text while none was speakable, as written and as spoken: only the respelling of a sign may be."""
+        if is_speakable(text):
+            self.first_text_s = self._clock()
 
     def received(self, chunk: PcmChunk, num_samples: int, *, is_kept: bool = False) -> None:
         """Count a chunk, of which `num_samples` are to be heard."""
@@ -96,7 +92,7 @@ class Statistics:
         if self._engine_budget is None:
             return None
         self.budget = latency_budget(
-            self._first_text_s,
+            self.first_text_s,
             self._engine_budget,
             self._encode_s,
             self._clock(),
@@ -108,7 +104,7 @@ class Statistics:
     def sent(self, num_samples: int) -> None:
         """Count samples that gRPC has taken."""
         if self._first_audio_ms is None:
-            self._first_audio_ms = round((self._clock() - self._first_text_s) * 1000)
+            self._first_audio_ms = round((self._clock() - self.first_text_s) * 1000)
         self.sent_samples += num_samples
         self._playout.sent(self._utterance_id, num_samples * 1000 / self._spec.audio.sample_rate_hz)
 

@@ -12,7 +12,7 @@ from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
 from sonorant.service.admission.reservations import Reservation
 from sonorant.service.errors import InvalidField
 from sonorant.service.pacing.pacer import Pacer, Playout
-from sonorant.service.text.checks import slices
+from sonorant.service.text.checks import check_text, slices
 from sonorant.service.text.formats import PLAIN
 from sonorant.service.text.revision import place
 from sonorant.service.text.segmenter import EndSegment, Event, Segmenter, Text
@@ -76,9 +76,7 @@ class Utterance:
         self.id = utterance_id
         self.spec = spec
         self.pacer = Pacer(beginning.playout, beginning.max_lead_ms, spec.audio, spec.info, whole=beginning.whole)
-        self.segmenter = Segmenter(
-            spec.policy, allowance.max_text_chars, spec.lexicon, spec.info.max_segment_chars, spec.written_as
-        )
+        self.segmenter = Segmenter(spec.policy, spec.lexicon, spec.info.max_segment_chars, spec.written_as)
         self.word_times = WordTimes(spec.audio.native_rate_hz, spec.audio.speed, self.segmenter, beginning.ms_per_unit)
         self.statistics = Statistics(
             utterance_id, spec, self.word_times, beginning.playout, arrived_s=beginning.arrived_s
@@ -88,6 +86,7 @@ class Utterance:
             self.statistics.received_before_ms = resumption.received_ms(spec.audio.sample_rate_hz)
         self._resumption = resumption
         self._charge = allowance.charge
+        self._max_chars = allowance.max_text_chars
         # Text that a receipt has paid for
         self._free = None if resumption is None or resumption.heard is None else FreeText(resumption.heard)
         self._longer_chars = 0  # how much longer the spoken text is than the written one
@@ -107,7 +106,7 @@ class Utterance:
 
     def accept(self, text: str) -> None:
         """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
-        self.segmenter.check(text)
+        check_text(text, self._max_chars, "text", self.segmenter.num_chars)
         num_charged = len(text) - (0 if self._free is None else self._free.take(text))
         if num_charged and self._charge is not None:
             self._charge(num_charged)
@@ -115,7 +114,9 @@ class Utterance:
     def push(self, text: str) -> None:
         """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
         self.segments.written.append(text)
-        if self.spec.written_as == PLAIN:  # of markup, only what is said counts, once it is committed
+        if (
+            not self.statistics.first_text_s and self.spec.written_as == PLAIN
+        ):  # of markup, only what is said counts, once it is committed
             self.statistics.text(text)
         begin = 0
         if self._resumption is not None:  # commit where the session that began the utterance did so during a pause
@@ -138,7 +139,7 @@ class Utterance:
         heard = self._speech.heard_to(self.segmenter.reading.said(written))
         at = place(written, from_char, self.segmenter.written_end(heard), text)
         text = text[at.text_char :]
-        self.segmenter.check_revision(at.from_char, text)
+        check_text(text, self._max_chars, "revise.text", at.from_char)
         before = written[: at.from_char]
         reading = self.segmenter.reading.again(before)
         said = reading.said(before)
@@ -155,7 +156,7 @@ class Utterance:
         more = len(text) + min(lost_chars, len(written) - at.from_char) - (len(written) - at.from_char)
         if more > 0 and self._charge is not None:
             self._charge(more)
-        if self.spec.written_as == PLAIN:
+        if not self.statistics.first_text_s and self.spec.written_as == PLAIN:
             self.statistics.text(first)
         self._commit(events)
         flush_ids = [end.flush_id for end in ends if end.flush_id is not None]
@@ -236,7 +237,7 @@ class Utterance:
             reason = await self._delivery.run(send)
             if reason is FinishReason.COMPLETED and not self.statistics.num_frames:
                 num_chars = self.segmenter.num_chars
-                known = " that the checkpoint knows" if self.statistics.has_speakable_text else ""
+                known = " that the checkpoint knows" if self.statistics.first_text_s else ""
                 what = f"no letter or digit{known} in {num_chars} characters" if num_chars else "no text"
                 await self._delivery.warn(send, Warned("NO_SPEAKABLE_TEXT", f"nothing was spoken: {what}"))
             elif lost := self._delivery.lost_words:
@@ -283,7 +284,8 @@ class Utterance:
             segment = self.segments.apply(event)
             match event:
                 case Text(written, spoken):
-                    self.statistics.text(spoken)
+                    if not self.statistics.first_text_s:
+                        self.statistics.text(spoken)
                     self.word_times.push_text(written, segment.sound.speed)
                 case EndSegment():
                     self.word_times.end_text()
