@@ -76,6 +76,19 @@ INLINE int64_t place_of(const Pool *pool, int64_t slot, int64_t position) {
          position % pool->page_size;
 }
 
+// out = the sum of values, each times its score, times `share`: `vectors`, a constant, vectors of a head.
+INLINE void mix_values(float *out, const float *values, const float *scores, const int64_t *pages, const Pool *pool,
+                       int64_t count, int64_t stride, float share, int vectors) {
+  Floats sums[4];
+  for (int v = 0; v < vectors; v++) sums[v] = (Floats){0};
+  for (int64_t page = 0, t = 0; t < count; page++) {
+    const float *value = values + pages[page] * pool->page_size * stride;
+    for (int64_t end = least(count, t + pool->page_size); t < end; t++, value += stride)
+      for (int v = 0; v < vectors; v++) sums[v] = fused(all(scores[t]), load(value + v * LANES), sums[v]);
+  }
+  for (int v = 0; v < vectors; v++) store(out + v * LANES, sums[v] * share);
+}
+
 // Attention of one query head of one row to all positions up to its own; `scores` has room for these.
 static void attend(float *out, const float *q, const float *keys, const float *values, const Pool *pool, int64_t slot,
                    int64_t position, int64_t stride, int64_t n, float *scores) {
@@ -96,14 +109,10 @@ static void attend(float *out, const float *q, const float *keys, const float *v
     store(scores + t, e);
     sum += e;
   }
-  for (int64_t i = 0; i < n; i += LANES) store(out + i, (Floats){0});
-  for (int64_t page = 0, t = 0; t < count; page++) {
-    const float *value = values + pages[page] * pool->page_size * stride;
-    for (int64_t end = least(count, t + pool->page_size); t < end; t++, value += stride)
-      for (int64_t i = 0; i < n; i += LANES) store(out + i, fused(all(scores[t]), load(value + i), load(out + i)));
-  }
   float share = 1.0f / total(sum);
-  for (int64_t i = 0; i < n; i += LANES) store(out + i, load(out + i) * share);
+  int64_t i = 0;
+  for (; i + 4 * LANES <= n; i += 4 * LANES) mix_values(out + i, values + i, scores, pages, pool, count, stride, share, 4);
+  for (; i < n; i += LANES) mix_values(out + i, values + i, scores, pages, pool, count, stride, share, 1);
 }
 
 static void attention(const Stack *s, int64_t layer, float *out, float *qkv, const Pool *pool, int64_t rows,

@@ -12,7 +12,9 @@ from sonorant.engine.model.rounded import RoundedLinear
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.sizes import MOST_WEIGHTS, frame_weights
 
-FORMATS = {"bfloat16": 0, "float32": 1, "int8": 2, "int4": 3}  # as in products.h
+FORMATS = {"bfloat16": 0, "float32": 1, "int8": 2, "int4": 3}  # as in products.h, like the next two
+WIDTH = 4
+SIDE = 16
 
 
 def can_run(checkpoint: Checkpoint) -> bool:
@@ -96,16 +98,22 @@ def _weight(module: nn.Module) -> Tensor:
 
 
 def packed(weight: Tensor, weights: str) -> Tensor:
-    """Return a product's weights, row after row; rounded ones are so already."""
-    return weight.contiguous() if weight.dtype == torch.int8 else weight.to(getattr(torch, weights)).contiguous()
+    """Return a product's weights in the order of products.h; rounded ones are in it already."""
+    if weight.dtype == torch.int8:
+        return weight.contiguous()
+    if weights == "float32":
+        return weight.float().contiguous()
+    pairs = weight.bfloat16().reshape(-1, WIDTH, weight.shape[1] // (2 * SIDE), 2, SIDE)
+    return pairs.permute(0, 2, 1, 4, 3).contiguous()
 
 
 def format_of(talker: Talker) -> str:
     """Return the name of the format to multiply in: for weights that are not rounded bfloat16, which halves what is
-    read, if it holds all values of the matrices, as it does those of published checkpoints."""
+    read, if it holds all values of the matrices, as it does those of published checkpoints, and their rows are whole
+    pairs of SIDE inputs."""
     for each in talker.modules():
         if isinstance(each, RoundedLinear):
             return each.rounding.name
     matrices = [_weight(each) for each in talker.modules() if isinstance(each, nn.Linear)]
-    is_narrow = all(weight.bfloat16().float().equal(weight) for weight in matrices)
+    is_narrow = all(not w.shape[1] % (2 * SIDE) and w.bfloat16().float().equal(w) for w in matrices)
     return "bfloat16" if is_narrow else "float32"

@@ -1,5 +1,8 @@
 // Products of rows with matrices whose numbers are float32, bfloat16, or whole numbers of eight or four bits with scales.
 //
+// A matrix of float32 is [outputs, inputs]. One of bfloat16 is read from start to end: [outputs / WIDTH, inputs / (2 * SIDE),
+// WIDTH, SIDE, 2], with inputs that are SIDE apart in the last dimension, so that a shift and a mask make floats of a word.
+//
 // A matrix of whole numbers is made of tiles of TILE outputs, which are read from start to end. A tile has for each group of
 // inputs the weights, those of two inputs side by side for each output, so that a vector's sums belong to outputs and
 // none is added across; then the group's scale for each output. Eight-bit groups have GROUP inputs and float32 scales;
@@ -13,7 +16,8 @@
 #include "threads.h"
 #include "wholes.h"
 
-#define WIDTH 4  // outputs that a product of floats computes together
+#define WIDTH 4  // outputs that a product of floats computes together; as in sonorant.engine.cpu.model, like the next one
+#define SIDE 16  // pairs of inputs that lie side by side
 #define MOST_ROWS 8
 #define TILE 16  // this and the next two as in sonorant.engine.model.rounded
 #define GROUP 128
@@ -37,28 +41,36 @@ typedef struct {
   int adds;
 } Product;
 
-INLINE int64_t number_bytes(int format) { return format == FLOAT32 ? 4 : 2; }
-
-INLINE Floats widened(const char *weights, int64_t at, int format) {
-  if (format == FLOAT32) return load((const float *)weights + at);
-  Halves halves = *(const Halves *)((const uint16_t *)weights + at);
-  return (Floats)(__builtin_convertvector(halves, Words) << 16);
+INLINE Floats widened(const char *weights, int format) {
+  if (format == FLOAT32) return load((const float *)weights);
+  return (Floats)(__builtin_convertvector(*(const Halves *)weights, Words) << 16);
 }
 
-// Compute a block of a product, from row `r` and output `n` on. `rows`, `outputs` and `format` must be constants, so that
-// the compiler can unroll the loops.
+// Compute a block of a product, from row `r` on: `outputs` outputs of the WIDTH from `n` on, from number `first` of them on.
+// `first`, `rows`, `outputs` and `format` must be constants, so that the compiler can unroll the loops.
 
-INLINE void float_block(const Product *p, int64_t r, int64_t n, int rows, int outputs, int format) {
-  Floats sums[MOST_ROWS][WIDTH] = {{{0}}};
-  const char *w = (const char *)p->w + n * number_bytes(format) * p->n_in;
-  for (int64_t k = 0; k < p->n_in; k += LANES)
-    for (int j = 0; j < outputs; j++) {
-      Floats weight = widened(w + j * number_bytes(format) * p->n_in, k, format);
-      for (int i = 0; i < rows; i++) sums[i][j] = fused(weight, load(p->x + (r + i) * p->n_in + k), sums[i][j]);
-    }
+INLINE void float_block(const Product *p, int64_t r, int64_t n, int first, int rows, int outputs, int format) {
+  Floats sums[4][WIDTH];
+  for (int i = 0; i < rows; i++)
+    for (int j = 0; j < outputs; j++) sums[i][j] = (Floats){0};
+  int step = format == FLOAT32 ? SIDE : 2 * SIDE;  // inputs
+  int64_t apart = format == FLOAT32 ? p->n_in * 4 : SIDE * 4, size = format == FLOAT32 ? SIDE * 4 : WIDTH * SIDE * 4;
+  const char *w = (const char *)p->w + n * p->n_in * (format == FLOAT32 ? 4 : 2) + first * apart;
+  const float *x = p->x + r * p->n_in;
+  for (int64_t k = 0; k < p->n_in; k += step, w += size) {
+    if (format == BFLOAT16)
+      for (int line = 0; line < outputs; line++) __builtin_prefetch(w + AHEAD + line * 64);
+    for (int at = 0; at < step; at += LANES)
+      for (int j = 0; j < outputs; j++) {
+        Words both = *(const Words *)(w + j * apart + at % SIDE * 4);
+        if (format == BFLOAT16) both = at < SIDE ? (Words)(both << 16) : (Words)(both & 0xFFFF0000u);
+        Floats weight = (Floats)both;
+        for (int i = 0; i < rows; i++) sums[i][j] = fused(weight, load(x + i * p->n_in + k + at), sums[i][j]);
+      }
+  }
   for (int i = 0; i < rows; i++)
     for (int j = 0; j < outputs; j++) {
-      float *y = p->y + (r + i) * p->n_out + n + j, sum = total(sums[i][j]);
+      float *y = p->y + (r + i) * p->n_out + n + first + j, sum = total(sums[i][j]);
       *y = p->adds ? *y + sum : sum;
     }
 }
@@ -110,7 +122,7 @@ INLINE void tile_block(const Product *p, int64_t r, int64_t n, int rows, int til
       add_group(group, p, w + first * 2 * LANES, apart, r, g, rows, vectors, rows == 1 ? 2 : 1, format);
       for (int v = first; v < first + vectors; v++) {
         const char *at = w + v / VECTORS * apart + numbers + v % VECTORS * LANES * scale_bytes;
-        Floats scale = widened(at, 0, format == INT8 ? FLOAT32 : BFLOAT16);
+        Floats scale = widened(at, format == INT8 ? FLOAT32 : BFLOAT16);
         for (int i = 0; i < rows; i++)
           sums[i][v] = fused(__builtin_convertvector(group[i][v - first], Floats), scale, sums[i][v]);
       }
@@ -127,13 +139,12 @@ INLINE void tile_block(const Product *p, int64_t r, int64_t n, int rows, int til
 INLINE void outputs_of(const Product *p, int64_t first, int64_t end, int format) {
   for (int64_t n = first; n < end; n += WIDTH) {
     int64_t r = 0;
-    for (; r + MOST_ROWS <= p->rows; r += MOST_ROWS) {
-      float_block(p, r, n, MOST_ROWS, 2, format);
-      float_block(p, r, n + 2, MOST_ROWS, 2, format);
+    for (; r + 4 <= p->rows; r += 4) {
+      float_block(p, r, n, 0, 4, 2, format);
+      float_block(p, r, n, 2, 4, 2, format);
     }
-    for (; r + 4 <= p->rows; r += 4) float_block(p, r, n, 4, WIDTH, format);
-    for (; r + 2 <= p->rows; r += 2) float_block(p, r, n, 2, WIDTH, format);
-    if (r < p->rows) float_block(p, r, n, 1, WIDTH, format);
+    for (; r + 2 <= p->rows; r += 2) float_block(p, r, n, 0, 2, WIDTH, format);
+    if (r < p->rows) float_block(p, r, n, 0, 1, WIDTH, format);
   }
 }
 

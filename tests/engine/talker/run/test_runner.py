@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.cpu.library import library
-from sonorant.engine.cpu.model import fits
+from sonorant.engine.cpu.library import builds, library, load
+from sonorant.engine.cpu.model import FORMATS, fits
+from sonorant.engine.talker.run import runner as runner_module
+from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.talker.schedule.rows import BROKEN
 from sonorant.engine.types import SamplingParams
@@ -30,6 +33,7 @@ TEXTS = (
 
 # One that compiled functions are for, and one that is left to plain operations.
 SIZES = {"compiled": {"head_dim": 16, "predictor_hidden": 32}, "plain": {}}
+WHOLE_PAIRS = SIZES["compiled"] | {"intermediate": 64, "text_hidden": 32}  # rows that may be bfloat16, see products.h
 
 
 @pytest.fixture(scope="module", params=SIZES)
@@ -94,10 +98,23 @@ def pages_of(slot: int) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("checkpoint", ["compiled"], indirect=True)
-def test_it_says_what_plain_operations_say(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+@pytest.mark.parametrize("weights", ["float32", "bfloat16"])
+def test_every_build_says_what_plain_operations_say(
+    weights: str, checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those for the instruction sets of this machine, with matrices whose numbers need 32 bits, and with others."""
+    if weights == "bfloat16":
+        checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, "base", **WHOLE_PAIRS))
+        rounded = {name: each.bfloat16() for name, each in load_file(tmp_path / "model.safetensors").items()}
+        save_file(rounded, tmp_path / "model.safetensors")
     plain = TalkerRunner(checkpoint, config_for(checkpoint), fused=False)
-    for utterance in utterances(checkpoint):
-        np.testing.assert_array_equal(run_alone(runner, checkpoint, utterance), run_alone(plain, checkpoint, utterance))
+    said = [run_alone(plain, checkpoint, each) for each in utterances(checkpoint)]
+    for build, path in builds().items():
+        monkeypatch.setattr(runner_module, "library", lambda path=path: load(path))
+        runner = TalkerRunner(checkpoint, config_for(checkpoint))
+        assert isinstance(runner._steps, CompiledSteps) and runner._steps._stack.format == FORMATS[weights]
+        for utterance, codes in zip(utterances(checkpoint), said, strict=True):
+            np.testing.assert_array_equal(run_alone(runner, checkpoint, utterance), codes, err_msg=build)
 
 
 def test_a_stream_says_the_same_alone_and_in_any_company(runner: TalkerRunner, checkpoint: Checkpoint) -> None:

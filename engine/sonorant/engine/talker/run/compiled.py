@@ -16,6 +16,7 @@ from sonorant.engine.cpu.model import format_of, frames_of, stack_of
 from sonorant.engine.model import sampling
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.layers import RotaryTable
+from sonorant.engine.model.rounded import ROUNDINGS
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.inputs import ROW_MULTIPLE, ints, prompt_inputs
 from sonorant.engine.talker.run.kv_cache import KVCache
@@ -50,6 +51,10 @@ class CompiledSteps:
         self._num_codebooks = checkpoint.talker.num_codebooks
         kept = self._kept = Kept()
         weights, device, dtype = format_of(talker), cache.storage.device, torch.float32
+        self._text_rows: Float32Array | None = None  # of small models: the projection of a row took as long as a layer
+        if weights not in ROUNDINGS:
+            talker.fold_text_projection()
+            self._text_rows = talker.model.text_embedding.weight.numpy()
 
         c = checkpoint.talker.stack
         rotary = RotaryTable(c, config.talker.max_context, device, dtype)
@@ -83,19 +88,22 @@ class CompiledSteps:
 
     def step(self, prefills: Sequence[PrefillRow], decodes: DecodeRows) -> Int16Array:
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
-        own_slots, text_ids, own_positions, own_frames, allow_eos, watched = decodes.columns
+        own_slots, text_ids, own_positions, own_frames, allow_eos, watched = np.ascontiguousarray(decodes.columns)
         lengths = [row.stop - row.start for row in prefills]
         num_prompt_rows = sum(lengths)
         num_rows = num_prompt_rows + len(decodes)
         self.passes.add(num_rows, num_rows)
-        x: Float32Array = np.empty((num_rows, self._stack.hidden), np.float32)
-        if prefills:
-            x[:num_prompt_rows] = prompt_inputs(self._talker, prefills)[:num_prompt_rows].numpy()
+        if not prefills:
+            x, slots, positions = self._next_inputs(own_slots, text_ids), own_slots, own_positions
+            self._forward(x, slots, positions, watched)
+            return self._draw(x, slots, own_frames, allow_eos)
+        x = np.empty((num_rows, self._stack.hidden), np.float32)
+        x[:num_prompt_rows] = prompt_inputs(self._talker, prefills)[:num_prompt_rows].numpy()
         if decodes:
             x[num_prompt_rows:] = self._next_inputs(own_slots, text_ids)
         prompt_slots = [np.full(length, row.slot) for row, length in zip(prefills, lengths, strict=True)]
         prompt_positions = [np.arange(row.start, row.stop) for row in prefills]
-        slots: Int64Array = np.concatenate([*prompt_slots, own_slots]).astype(np.int64)
+        slots = np.concatenate([*prompt_slots, own_slots]).astype(np.int64)
         positions = np.concatenate([*prompt_positions, own_positions]).astype(np.int64)
         self._forward(x, slots, positions, watched)
 
@@ -109,12 +117,13 @@ class CompiledSteps:
 
     def _next_inputs(self, slots: Int64Array, text_ids: Int64Array) -> Float32Array:
         """Inputs of decode rows, [rows, hidden]: each slot's last frame plus one text id."""
-        last_frame, device = self._slots.last_frame, self._slots.last_frame.device
+        last_frames: Float32Array = self._slots.last_frame.numpy()[slots]
+        if self._text_rows is not None:
+            return last_frames + self._text_rows[text_ids]
         padding = [self._pad_text_id] * (-len(slots) % ROW_MULTIPLE)
-        text = self._talker.embed_text(ints([*text_ids, *padding], device))
-        x = last_frame[ints(slots, device)] + text[: len(slots)]
-        inputs: Float32Array = x.numpy()
-        return inputs
+        text = self._talker.embed_text(ints([*text_ids, *padding], self._slots.last_frame.device))
+        texts: Float32Array = text[: len(slots)].numpy()
+        return last_frames + texts
 
     def _forward(self, x: Float32Array, slots: Int64Array, positions: Int64Array, watched: Int64Array) -> None:
         """Turn the rows of `x` into hidden states, in place. Sets `text_logits` if decode rows are watched.
