@@ -6,7 +6,15 @@ from sonorant.engine.card.card import GIB, Card
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.sizes import allowed_bytes, holds_standby, listeners, missing_bytes, slots_of, with_sizes
+from sonorant.engine.sizes import (
+    allowed_bytes,
+    holds_standby,
+    listeners,
+    missing_bytes,
+    real_time_factor,
+    slots_of,
+    with_sizes,
+)
 from sonorant.settings import AUTO
 
 LARGE, SMALL = "qwen3-tts-12hz-1.7b-customvoice", "qwen3-tts-12hz-0.6b-customvoice"
@@ -106,6 +114,14 @@ def test_more_listeners_than_were_measured_need_as_much_time_each_as_the_most_th
 
 def test_one_listener_is_let_in_even_where_there_is_no_time() -> None:
     assert listeners({1: 0.2}, 1e-5, 0.08) == 1
+
+
+def test_workers_with_cores_of_their_own_work_at_the_same_time() -> None:
+    step_s = {1: 0.080, 8: 0.150}
+    assert real_time_factor(step_s, 0.04, 0.08, in_turns=True) == pytest.approx(1.5)
+    assert real_time_factor(step_s, 0.04, 0.08, in_turns=False) == pytest.approx(1.0)
+    half = {rows: took_s / 4 for rows, took_s in step_s.items()}
+    assert [listeners(half, 0.016, 0.08, in_turns=in_turns) for in_turns in (True, False)] == [2, 3]
 
 
 def test_a_step_that_was_disturbed_while_it_was_measured_shuts_nobody_out() -> None:

@@ -35,6 +35,7 @@ CASES = [
     (errors.LimitReached("s", "x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_REACHED", "QuotaFailure"),
     (errors.MessageTooLarge(9, 8), grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE", None),
     (errors.ServiceUnknown("x"), grpc.StatusCode.NOT_FOUND, "SERVICE_UNKNOWN", None),
+    (errors.TooSlow("x"), grpc.StatusCode.FAILED_PRECONDITION, "TOO_SLOW", None),
     (errors.SlowReader("x"), grpc.StatusCode.RESOURCE_EXHAUSTED, "SLOW_READER", None),
     (errors.CheckpointDiffers("x"), grpc.StatusCode.FAILED_PRECONDITION, "CHECKPOINT_DIFFERS", None),
     (errors.ServerStarting(), grpc.StatusCode.UNAVAILABLE, "ENGINE_STARTING", "RetryInfo"),

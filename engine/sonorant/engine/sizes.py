@@ -115,11 +115,17 @@ def _layer_values(stack: TransformerConfig) -> int:
     return stack.num_layers * stack.hidden_size * (attention + 3 * stack.intermediate_size)
 
 
-def listeners(step_s: Mapping[int, float], codec_s: float, frame_s: float) -> int:
+def real_time_factor(step_s: Mapping[int, float], codec_s: float, frame_s: float, *, in_turns: bool) -> float:
+    """Return the seconds of work for a second of speech of one stream; the arguments are those of `listeners`."""
+    return _work_s(step_s[min(step_s)], codec_s, in_turns) / frame_s
+
+
+def listeners(step_s: Mapping[int, float], codec_s: float, frame_s: float, *, in_turns: bool = True) -> int:
     """Return how many streams can be served at once without gaps, when each needs a frame per `frame_s`.
 
     `step_s` is the duration of a talker step by its number of rows, interpolated linearly. `codec_s` is the time per
-    frame and stream in full calls of Code2Wav. Both share one GPU, so their times add up. A step with fewer rows cannot
+    frame and stream in full calls of Code2Wav. With `in_turns` both share one GPU, or the same cores, so their times
+    add up. A step with fewer rows cannot
     take longer than one with more: where it seems to, the measurement was disturbed, and the shorter time counts. With
     more rows than were measured, each is taken to need as much time as with the most that were, which is too much
     rather than too little.
@@ -127,9 +133,13 @@ def listeners(step_s: Mapping[int, float], codec_s: float, frame_s: float) -> in
     usable_s = USABLE_TIME * frame_s
     before, before_s = 0, 0.0
     for rows in sorted(step_s):
-        total_s = min(step_s[more] for more in step_s if more >= rows) + rows * codec_s
+        total_s = _work_s(min(step_s[more] for more in step_s if more >= rows), rows * codec_s, in_turns)
         if total_s > usable_s:
             share = (usable_s - before_s) / (total_s - before_s)
             return max(1, before + int((rows - before) * share))
         before, before_s = rows, total_s
     return max(1, int(before * usable_s / before_s))
+
+
+def _work_s(talker_s: float, codec_s: float, in_turns: bool) -> float:
+    return talker_s + codec_s if in_turns else max(talker_s, codec_s)

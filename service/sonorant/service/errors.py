@@ -157,6 +157,10 @@ class LimitReached(RequestError):
         self.retry_s = retry_s
 
 
+class TooSlow(RequestError):
+    """Nobody can listen to this checkpoint on this machine while it speaks: it takes longer than what it says."""
+
+
 class SlowReader(RequestError):
     """The caller stopped reading for so long that its call was ended."""
 

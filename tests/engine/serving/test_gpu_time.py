@@ -76,6 +76,23 @@ def test_all_slots_of_a_pair_need_only_the_time_that_they_take(engines: list[Eng
     assert slow.max_streams == 60, "a half of 240 would be 120"
 
 
+@pytest.mark.parametrize(("bounds", "most"), [(True, 3), (False, 500)])
+def test_a_large_checkpoint_on_a_cpu_admits_whom_it_serves_in_time(
+    engines: list[Engine], *, bounds: bool, most: int
+) -> None:
+    """A small one is not bounded: its talker and Code2Wav are not all that takes time."""
+    told = {"device": "cpu", "in_turns": False, "bounds_streams": bounds}
+    engines[0]._measured({"talker": {"step_s": {1: 0.02, 8: 0.04}, **told}, "code2wav": {"frame_s": 0.016}})
+    assert (engines[0].max_streams, engines[0].info.real_time_factor) == (most, pytest.approx(0.25))
+    assert engines[1].max_streams == pytest.approx(100, abs=1), "the neighbour has cores of its own"
+
+
+def test_one_that_serves_nobody_in_time_takes_those_who_do_not_listen(engines: list[Engine]) -> None:
+    told = {"device": "cpu", "in_turns": True, "bounds_streams": True}
+    engines[0]._measured({"talker": {"step_s": {1: 0.08}, **told}, "code2wav": {"frame_s": 0.04}})
+    assert (engines[0].max_streams, engines[0].info.real_time_factor) == (500, pytest.approx(1.5))
+
+
 def test_without_measurements_only_slots_and_queue_count(engines: list[Engine]) -> None:
     fast, slow = engines
     fast._most_in_time = slow._most_in_time = None

@@ -1,6 +1,7 @@
 """`Speak` where it is limited, paced, interrupted or used wrongly."""
 
 import asyncio
+from dataclasses import replace
 
 import grpc
 
@@ -9,7 +10,7 @@ from sonorant.service.session.session import MAX_OPEN_UTTERANCES
 from sonorant.service.utterance.segments import MAX_PENDING_FLUSHES
 from sonorant.service.utterance.speech import MAX_HEALS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
-from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
+from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest, SynthesizeStreamRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import (
@@ -39,6 +40,24 @@ async def test_messages_about_no_utterance_are_answered_with_a_warning() -> None
         transcript = await speak(server.stub, requests)
         assert transcript.warnings == [(name, "NO_ACTIVE_UTTERANCE") for name in ("", "x", "", "")]
         assert transcript.done["x"].reason == COMPLETED
+
+
+async def test_a_model_slower_than_its_speech_speaks_for_those_who_do_not_listen_meanwhile() -> None:
+    engine = FakeEngine()
+    engine.info = replace(engine.info, real_time_factor=1.5)
+    async with served(engine) as server:
+        paced = speak_pb2.SpeakConfig(synthesis={"sampling": SEED}, max_lead_ms=500)
+        refused = await speak(server.stub, [paced, say("a"), end()])
+        assert refused.done["u1"].error.code == grpc.StatusCode.FAILED_PRECONDITION.value[0] and not refused.pcm
+        whole = await speak(server.stub, [config(sampling=SEED), say("a"), end()])
+        assert whole.pcm["u1"] == spoken("a", 7) and whole.warnings == [("u1", "SLOWER_THAN_SPEECH")]
+        stream = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="a", max_lead_ms=500))
+        code, message, details = await failure(stream)
+        assert (code, details["ErrorInfo"].reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TOO_SLOW"), message
+        unheard = SynthesizeStreamRequest(
+            text="a", max_lead_ms=500, scheduling={"priority": synthesis_pb2.PRIORITY_BATCH}
+        )
+        assert [each async for each in server.stub.SynthesizeStream(unheard)][-1].done.reason == COMPLETED
 
 
 async def test_late_text_for_a_finished_utterance_is_not_spoken_and_warned_about_once() -> None:

@@ -104,7 +104,7 @@ def _load(
         "threads": torch.get_num_threads(),
         "num_slots": runner.num_slots,
         "format": runner.format,
-        "frame_s": facts["frame_s"] if facts else runner.frame_time() if device.type == "cuda" else 0.0,
+        "frame_s": facts["frame_s"] if facts else runner.frame_time(),
     }
     start.phase("duration of a call")
     if runner.is_rounded:

@@ -28,7 +28,7 @@ from sonorant.engine.serving.routing import Load
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream, Opening
 from sonorant.engine.serving.traffic import Traffic
-from sonorant.engine.sizes import listeners
+from sonorant.engine.sizes import listeners, real_time_factor
 from sonorant.engine.types import (
     EncodedReference,
     FinishReason,
@@ -233,12 +233,20 @@ class Engine:
     def _measured(self, facts: Facts) -> None:
         """Take what the workers measured into `info`: never more streams than they can make in time for listeners, nor
         more than they measured."""
-        self.info = dataclasses.replace(self.info, times_text=facts["talker"].get("alignment_head") is not None)
-        step_s, codec_s = facts["talker"].get("step_s"), facts["code2wav"].get("frame_s")
-        if step_s and codec_s:
-            most = listeners(step_s, codec_s, 1 / self.info.frame_rate_hz)
-            self._most_in_time = most
+        talker, codec_s = facts["talker"], facts["code2wav"].get("frame_s")
+        self.info = dataclasses.replace(self.info, times_text=talker.get("alignment_head") is not None)
+        if not ((step_s := talker.get("step_s")) and codec_s):
+            return
+        frame_s, in_turns = 1 / self.info.frame_rate_hz, talker.get("in_turns", True)
+        factor = real_time_factor(step_s, codec_s, frame_s, in_turns=in_turns)
+        self.info = dataclasses.replace(self.info, real_time_factor=factor)
+        if factor > 1:
+            why = "so whoever would listen meanwhile is refused: use more cores, a smaller checkpoint or a GPU"
+            log.warning("%s: a second of speech takes %.1f s here, %s", self.info.model, factor, why)
+        elif talker.get("bounds_streams", True):
+            most = listeners(step_s, codec_s, frame_s, in_turns=in_turns)
             max_streams = min(self.config.max_streams, most, max(step_s))
+            self._most_in_time = None if talker.get("device") == "cpu" else most  # there each pair has its own cores
             self.info = dataclasses.replace(self.info, max_streams=max_streams)
             log.info(
                 "%s: fast enough for %d listeners at once, admits up to %d streams", self.info.model, most, max_streams

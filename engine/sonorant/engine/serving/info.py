@@ -35,6 +35,7 @@ class EngineInfo:
     max_segment_chars: int = 1000  # how much text it speaks well in one go
     silent_first_frames: int = 0  # in how many frames at its beginning it may be silent
     ends_quieter_db: float = 0.0  # the end of a text, than the end of a sentence within it
+    real_time_factor: float | None = None  # seconds of work for a second of speech of one stream; None: not measured
     times_text: bool = False  # it can tell which text is spoken when; False until its workers are up
     characters: Characters = "unicode"  # those it was trained on
 

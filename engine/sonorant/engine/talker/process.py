@@ -129,23 +129,26 @@ def _load(
     else:
         runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
     # Before the sample, for which the codec waits: it measures its own times after that, so neither disturbs the other.
-    step_s = facts["step_s"] if facts else runner.step_times() if device.type == "cuda" else {}
+    step_s = facts["step_s"] if facts else runner.step_times()
     start.phase("durations of steps")
     if not facts and config.code2wav.dtype == "auto" and find_device(config.code2wav.device).type == "cuda":
         outbox.publish([speech_sample(runner.step, checkpoint, config)])
         start.phase("sample for Code2Wav")
     background_limits = BackgroundLimits.of(config.talker.num_slots, on_cuda=device.type == "cuda")
     scheduler = Scheduler(config, checkpoint, runner.num_pages, background_limits=background_limits)
+    wait = _wait(config, device)
     info = {
         "device": str(device),
         "threads": torch.get_num_threads(),
         "num_pages": runner.num_pages,
         "step_s": step_s,
+        "in_turns": wait is not None or device.type == "cuda",
+        "bounds_streams": runner.is_rounded or device.type == "cuda",
         "alignment_head": runner.alignment_head and astuple(runner.alignment_head),
     }
     if runner.is_rounded:
         leave_cores_to_functions()
-    return (scheduler, runner, _wait(config, device)), info
+    return (scheduler, runner, wait), info
 
 
 def _wait(config: EngineConfig, device: "torch.device") -> type[FirstChunkWait | CodecTurn] | None:

@@ -47,7 +47,8 @@ class TextToSpeechServiceStub(object):
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
-    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
+    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted;
+    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; `max_lead_ms` 0 does)
     ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
     UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not allowed to use this voice
@@ -123,7 +124,8 @@ class TextToSpeechServiceServicer(object):
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
-    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
+    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted;
+    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; `max_lead_ms` 0 does)
     ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
     UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not allowed to use this voice
@@ -262,7 +264,8 @@ class TextToSpeechService(object):
     Errors carry google.rpc details: always ErrorInfo (domain "sonorant.tts.v1", a SCREAMING_SNAKE reason), and where it
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
-    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted
+    FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted;
+    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; `max_lead_ms` 0 does)
     ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
     UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not allowed to use this voice

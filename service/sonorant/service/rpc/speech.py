@@ -216,6 +216,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         )
         spec = spec.over(*await self._parts.dictionaries.named(request.config, "config", caller))
         spec = replace(spec, timestamps=timestamps, scheduling=scheduling)
+        if (too_slow := spec.why_too_slow(max_lead_ms)) is not None:
+            raise too_slow
         allowance, arrived_s = self._parts.allowance(caller), call_context.current().arrived_s
         beginning = Beginning(Playout(), max_lead_ms, whole=whole, arrived_s=arrived_s)
         utterance = Utterance("", spec, allowance, beginning)

@@ -22,7 +22,7 @@ from sonorant.engine import (
 )
 from sonorant.service.audio.formats import check_audio, decimal
 from sonorant.service.audio.writer import AudioSpec
-from sonorant.service.errors import InvalidField, NotServed
+from sonorant.service.errors import InvalidField, NotServed, TooSlow
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_text
 from sonorant.service.text.directions import Directions
 from sonorant.service.text.formats import PLAIN, TextFormat, WrittenAs
@@ -67,6 +67,15 @@ class Warned:
         return synthesis_pb2.Warning(code=self.code, message=self.message)
 
 
+def is_slow(info: EngineInfo) -> bool:
+    """Whether speech takes longer to be made than to be heard."""
+    return info.real_time_factor is not None and info.real_time_factor > 1
+
+
+def _slow(info: EngineInfo) -> str:
+    return f"a second of speech takes {info.model} {info.real_time_factor:.1f} s here, too long to hear it meanwhile"
+
+
 def left_out(words: Sequence[str]) -> Warned:
     """Return the warning about words of which the model is given nothing."""
     what = ", ".join(words)[:MAX_LEFT_OUT_CHARS]
@@ -102,6 +111,14 @@ class UtteranceSpec:
     def times_words(self) -> bool:
         """Whether the engine reports when words are spoken. If it cannot, marks are estimates."""
         return self.timestamps == synthesis_pb2.TIMESTAMP_MODE_WORD and self.info.times_text
+
+    def why_too_slow(self, max_lead_ms: int) -> TooSlow | None:
+        """Return why it is refused if it is to be heard while it is made, and cannot be. `max_lead_ms` 0: no limit."""
+        if not is_slow(self.info) or not max_lead_ms or self.scheduling.is_background:
+            return None
+        return TooSlow(
+            f"{_slow(self.info)}: set max_lead_ms to 0 and play it when it is whole, or call a faster server"
+        )
 
     def replay(self) -> synthesis_pb2.SynthesisConfig:
         """The config with every default filled in, for the same audio from the same checkpoint."""
@@ -163,6 +180,7 @@ def check_synthesis(
     if instruct and not info.takes_instruct:
         warnings.append(Warned("INSTRUCTIONS_IGNORED", f"{info.model} takes no instructions; they were left out"))
         instruct = ""
+    warnings += [Warned("SLOWER_THAN_SPEECH", _slow(info))] if is_slow(info) else []
     if non_streaming_default is None:
         non_streaming_default = info.task != "base"
     params = SynthesisParams(

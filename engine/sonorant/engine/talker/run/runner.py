@@ -4,6 +4,7 @@ Owns the weights, the KV pages and what is kept of each slot between steps: the 
 so far and the sampling parameters. Knows nothing of streams, text or credit: the scheduler decides which rows run.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import astuple
 from pathlib import Path
@@ -36,6 +37,7 @@ if TYPE_CHECKING:  # Triton comes with the CUDA builds of torch only
     from sonorant.engine.talker.run.fused import FusedSteps
 
 HEAD = "alignment_head"  # in the note beside kept weights
+TIMED_STEPS, MOST_TIMED_ROWS = 2, 8  # on the CPU
 
 
 class TalkerRunner:
@@ -54,7 +56,7 @@ class TalkerRunner:
         alignment_head: AlignmentHead | None = None,
     ) -> None:
         """`finds_alignment`: speak a sentence to find the alignment head, unless `alignment_head` gives it."""
-        self._pad_text_id = checkpoint.text_ids.tts_pad
+        self._pad_text_id, self._num_slots = checkpoint.text_ids.tts_pad, config.talker.num_slots
         device = find_device(config.talker.device)
         rounding = rounding_of(checkpoint, config)
         if rounding is None:
@@ -141,9 +143,25 @@ class TalkerRunner:
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:
-        """Measure the seconds that a frame takes, by rows; empty if steps are not fused. Call it only while there are
-        no streams."""
-        return {} if isinstance(self._steps, PlainSteps | CompiledSteps) else self._steps.step_times()
+        """Measure the seconds that a frame takes, by rows. Call it only while there are no streams.
+
+        On the CPU it is processor time, shared by the threads: what other programs do at the moment does not count.
+        Only where weights are rounded more than one row is tried: few rows of small models take no time to speak of."""
+        if not isinstance(self._steps, PlainSteps | CompiledSteps):
+            return self._steps.step_times()
+        counts = [1, min(MOST_TIMED_ROWS, self._num_slots)] if self.is_rounded else [1]
+        for slot in range(max(counts)):
+            self.assign(slot, (0,))
+        return {count: self._processor_s(count) / torch.get_num_threads() for count in counts}
+
+    def _processor_s(self, count: int) -> float:
+        rows = [DecodeRow(slot, self._pad_text_id, position=1, frame_index=1, allow_eos=False) for slot in range(count)]
+        times_s = []
+        for _ in range(TIMED_STEPS):
+            began_s = time.process_time()
+            self.step([], rows)
+            times_s.append(time.process_time() - began_s)
+        return min(times_s)
 
     def _find_head(
         self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, num_positions: int, kept: Path | None
