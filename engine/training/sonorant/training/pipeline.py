@@ -190,6 +190,7 @@ def _codec_training(run: Run, processes: Sequence[SpawnProcess]) -> CodecTrainin
         seed=run.seed,
         weights_from=run.weights_from,
         rate=run.rate,
+        eager=run.eager,
     )
 
 

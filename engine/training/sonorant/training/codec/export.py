@@ -13,7 +13,7 @@ from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.training.codec.settings import CodecSettings
 from sonorant.training.codec.stage1 import QuantizedEncoder
-from sonorant.training.codec.stage2 import TrainedDecoder
+from sonorant.training.codec.stage2_step import TrainedDecoder
 
 HEAD_DIM = 64
 FRAME_SAMPLES = 1920

@@ -1,9 +1,9 @@
 """Keeps the teacher's speech on the device, and draws random crops of it."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -20,7 +20,7 @@ class SpeechPool:
     def __init__(self, device: torch.device, max_frames: int, held_out: frozenset[int]) -> None:
         self._samples = torch.empty(max_frames, FRAME_SAMPLES, dtype=torch.int16, device=device)
         self._phones = torch.empty(max_frames, PHONES_PER_FRAME, dtype=torch.int8, device=device)
-        self._starts: list[int] = []
+        self._starts = torch.zeros(0, dtype=torch.long, device=device)
         self._held_out = held_out
         self._taken: set[str] = set()
         self.device, self.num_frames = device, 0
@@ -41,8 +41,7 @@ class SpeechPool:
         """
         last = (self.num_frames - num_frames) * STEPS_PER_FRAME
         anywhere = torch.randint(last, (number,), device=self.device)
-        starts = torch.tensor(self._starts, device=self.device)
-        begun = starts[torch.randint(len(starts), (number,), device=self.device)] * STEPS_PER_FRAME
+        begun = self._starts[torch.randint(len(self._starts), (number,), device=self.device)] * STEPS_PER_FRAME
         starting = (torch.rand(number, device=self.device) < at_starts) & (begun <= last)
         first = torch.where(starting, begun, anywhere)
         step_samples = FRAME_SAMPLES // STEPS_PER_FRAME
@@ -63,9 +62,10 @@ class SpeechPool:
         self._samples[self.num_frames : end] = samples.view(-1, FRAME_SAMPLES)[chosen]
         phones = torch.from_numpy(shard.phones).to(self.device).view(-1, PHONES_PER_FRAME)
         self._phones[self.num_frames : end] = phones[chosen]
-        self._starts += _starts(self.num_frames, shard.num_frames[keep])
+        starts = torch.from_numpy(_starts(self.num_frames, shard.num_frames[keep])).to(self.device)
+        self._starts = torch.cat([self._starts, starts])
         self.num_frames = end
 
 
-def _starts(first: int, lengths: Sequence[int] | np.ndarray) -> list[int]:
-    return [first + int(n) for n in np.concatenate([[0], np.cumsum(lengths)[:-1]])]
+def _starts(first: int, lengths: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    return first + np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)[:-1]])

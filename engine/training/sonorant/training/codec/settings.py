@@ -72,7 +72,8 @@ SMALL_CODEC = replace(
     stage1_share=0.4,  # six books and a small encoder learn slowly
     stage1_crops=((24, 144), (40, 84), (24, 144), (88, 36), (40, 84), (24, 144)),
     stage1_rate=1e-3,
-    stage2_rate=8e-4,
+    stage2_rate=4e-4,
+    discriminator_rate=2e-4,
 )
 
 TOY_CODEC = CodecSettings(

@@ -19,7 +19,8 @@ from sonorant.training.codec.pool import SpeechPool
 from sonorant.training.codec.reload import load_codec
 from sonorant.training.codec.settings import CodecSettings
 from sonorant.training.codec.stage1 import QuantizedEncoder, train_stage1
-from sonorant.training.codec.stage2 import LATENT_LOSS_UNTIL, TrainedDecoder, initialize_decoder, train_stage2
+from sonorant.training.codec.stage2 import NEW_DECODER, TRAINED_DECODER, Course, initialize_decoder, train_stage2
+from sonorant.training.codec.stage2_step import TrainedDecoder
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class CodecTraining:
     seed: int
     weights_from: Path | None  # a checkpoint whose weights training begins with; None: random ones
     rate: float  # learning rates as a share of the settings'
+    eager: bool  # without CUDA graphs
 
     def clock(self, state_file: str) -> Clock:
         return Clock(self.run_folder / state_file, self.settings.max_steps)
@@ -89,8 +91,8 @@ def train_codec(training: CodecTraining, on_codes: Callable[[], None]) -> None:
     if not (training.run_folder / STAGE_2_FILE).exists():
         training.export(encoder, books, code2wav, None)
     on_codes()
-    latent_loss_until = 0 if trained else LATENT_LOSS_UNTIL
-    _train_stage2(training, encoder, books, code2wav, pool, training.watch, STAGE_2_FILE, latent_loss_until)
+    course = TRAINED_DECODER if trained else NEW_DECODER
+    _train_stage2(training, encoder, books, code2wav, pool, training.watch, STAGE_2_FILE, course)
 
 
 def train_decoder(training: CodecTraining) -> None:
@@ -104,7 +106,7 @@ def train_decoder(training: CodecTraining) -> None:
         training.watch()
         pool.poll(training.audio, 1)
 
-    _train_stage2(training, encoder, books, code2wav, pool, poll, DECODER_FILE, latent_loss_until=0)
+    _train_stage2(training, encoder, books, code2wav, pool, poll, DECODER_FILE, TRAINED_DECODER)
 
 
 def _train_stage2(
@@ -115,7 +117,7 @@ def _train_stage2(
     pool: SpeechPool,
     poll: Callable[[], None],
     state_file: str,
-    latent_loss_until: float,
+    course: Course,
 ) -> None:
     # One shape and slow convolutions: it pays to time all algorithms. In stage 1, that took half of the time.
     torch.backends.cudnn.benchmark = True
@@ -133,7 +135,8 @@ def _train_stage2(
         export,
         clock,
         ends_at_s=training.ends_at_s,
-        latent_loss_until=latent_loss_until,
+        course=course,
+        eager=training.eager,
     )
     export(decoder)
 
