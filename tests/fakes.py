@@ -205,6 +205,9 @@ class FakeTalkerRunner:
     def wait_until_nearly_over(self) -> None:
         assert self.is_asynchronous
 
+    def get_ready(self) -> float | None:
+        return None
+
     def finish(self) -> Int16Array:
         return self._frames.popleft()
 
@@ -349,6 +352,9 @@ class FakeCode2WavRunner:
 
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
         self.decode(slots, codes)
+
+    def get_ready(self) -> float | None:
+        return None
 
 
 class FakeCall:

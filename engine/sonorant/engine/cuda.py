@@ -4,7 +4,7 @@ import ctypes
 import gc
 import math
 import mmap
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,6 +132,7 @@ class Buckets:
 
     Rows are filled up to the next bucket with a padding column, which may be repeated without harm. Once captured, a
     bucket is replayed as a CUDA graph, whose inputs and outputs keep their memory: a result lasts until the next call.
+    Capture the largest first: until a bucket is captured, the next larger one that was takes its rows.
     """
 
     def __init__(
@@ -146,6 +147,7 @@ class Buckets:
         self._padding = np.array(padding, np.int64)[:, None]
         self.sizes = sorted(sizes)
         self._graphs: dict[int, _Graph] = {}
+        self._captured: list[int] = []  # the sizes of the graphs, ascending
 
     def capture(self, size: int, device: torch.device, pool: Any, stream: "torch.cuda.Stream | None" = None) -> None:
         """Capture the bucket of this size. Graphs of one `pool` share its memory: replay them one after the other.
@@ -156,6 +158,7 @@ class Buckets:
         graph, outputs = captured(lambda: self._function(inputs), pool, stream)
         staged, copied = torch.from_numpy(self.padding_rows(size)).pin_memory(), torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._graphs[size] = _Graph(graph, inputs, outputs, staged, staged.numpy(), copied)
+        insort(self._captured, size)
 
     def run(self, size: int, device: torch.device) -> None:
         """Run the bucket of this size on padding rows, without a graph."""
@@ -167,7 +170,8 @@ class Buckets:
 
     def __call__(self, columns: npt.NDArray[np.int64], device: torch.device) -> Tensor:
         num_rows = columns.shape[1]
-        size = self.sizes[bisect_left(self.sizes, num_rows)]
+        sizes = self._captured or self.sizes
+        size = sizes[bisect_left(sizes, num_rows)]
         graph = self._graphs.get(size)
         self._counts.add(num_rows, size, is_graph=graph is not None)
         if graph is None:

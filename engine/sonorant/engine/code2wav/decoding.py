@@ -47,6 +47,9 @@ class Runner(Protocol):
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
         """Take the frames into the slots' state as `start` does, without making audio."""
 
+    def get_ready(self) -> float | None:
+        """Do a piece of what was left for later, if one is due; return in how many seconds the next one is."""
+
 
 def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, read: Callable[[], bool] = lambda: False) -> Step:
     """Make one call, if anything is due.

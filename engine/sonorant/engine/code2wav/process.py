@@ -18,6 +18,7 @@ from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch, FrameRecord, PcmRecord, Shutdown
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
+from sonorant.engine.later import sooner
 from sonorant.engine.types import Int16Array
 from sonorant.logs import start
 
@@ -47,9 +48,10 @@ def run(
             return
         step = turn(outbox, batcher, runner, read)
         heartbeat.idle(step, runner.passes)
+        more_s = runner.get_ready()
         if not step.num_rows:
             batcher.check_conservation()
-            inbox.wait(batcher.wait_s)
+            inbox.wait(sooner(batcher.wait_s, more_s))
 
 
 def main(
@@ -87,7 +89,8 @@ def _load(
     if config.code2wav.dtype != "auto":
         runner, why = Code2WavRunner(checkpoint, config), "as configured"
     elif facts:
-        runner, why = Code2WavRunner(checkpoint, config.but(code2wav_dtype=facts["format"])), "as before"
+        as_before = config.but(code2wav_dtype=facts["format"])
+        runner, why = Code2WavRunner(checkpoint, as_before, hurries=True), "as before"
     elif device.type == "cpu":
         runner, why = Code2WavRunner(checkpoint, config.but(code2wav_dtype="float32")), "on the CPU"
     else:

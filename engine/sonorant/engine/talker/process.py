@@ -26,6 +26,7 @@ from sonorant.engine.ipc.messages import (
     StoredRecord,
 )
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
+from sonorant.engine.later import sooner
 from sonorant.engine.talker.first_chunk import CodecTurn, FirstChunkWait
 from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
@@ -64,9 +65,10 @@ def run(
         step = stepping.turn(read_early)
         heartbeat.idle(step, runner.passes)
         between_steps(step)
+        more_s = runner.get_ready()
         if not step.num_rows:
             scheduler.check_conservation()
-            inbox.wait(scheduler.wait_s)
+            inbox.wait(sooner(scheduler.wait_s, more_s))
 
 
 def _take(commands: Sequence[Command], outbox: Outbox[FrameRecord], scheduler: Scheduler) -> bool:
@@ -125,7 +127,7 @@ def _load(
     start.phase("device")
     if facts:  # finding the alignment head takes as long as everything else, and others may be using the GPU now
         head = facts["alignment_head"] and AlignmentHead(*facts["alignment_head"])
-        runner = TalkerRunner(checkpoint, config, alignment_head=head)
+        runner = TalkerRunner(checkpoint, config, alignment_head=head, hurries=True)
     else:
         runner = TalkerRunner(checkpoint, config, finds_alignment=config.load_format != "dummy")
     # Before the sample, for which the codec waits: it measures its own times after that, so neither disturbs the other.

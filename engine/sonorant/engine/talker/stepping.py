@@ -43,6 +43,9 @@ class Runner(Protocol):
     def wait_until_nearly_over(self) -> None:
         """Wait until the step started last is nearly over."""
 
+    def get_ready(self) -> float | None:
+        """Do a piece of what was left for later, if one is due; return in how many seconds the next one is."""
+
     def finish(self) -> Int16Array:
         """Return codes [rows that sample, codebooks] of the step started first, prefills first; a row that cannot be
         drawn begins with BROKEN."""

@@ -26,7 +26,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 def new_runner(
-    checkpoint: Checkpoint, device: str, num_slots: int, *, fused: bool, eager: bool = False
+    checkpoint: Checkpoint, device: str, num_slots: int, *, fused: bool, eager: bool = False, hurries: bool = False
 ) -> TalkerRunner:
     config = EngineConfig.of(
         checkpoint.folder,
@@ -37,7 +37,7 @@ def new_runner(
         max_context=PAGES_PER_SLOT * 16,
         enforce_eager=eager,
     )
-    return TalkerRunner(checkpoint, config, fused=fused)
+    return TalkerRunner(checkpoint, config, fused=fused, hurries=hurries)
 
 
 def utterances(checkpoint: Checkpoint, count: int, num_frames: int) -> list[Utterance]:
@@ -89,6 +89,30 @@ def test_graphs_eager_and_the_cpu_agree(checkpoint: Checkpoint) -> None:
     for one, other, third in zip(plain, graphs, eager, strict=True):
         np.testing.assert_array_equal(other, third)
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.gpu
+def test_codes_are_the_same_while_graphs_are_still_captured(
+    checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sonorant.engine.later.PAUSE_S", 0.0)
+    made = utterances(checkpoint, 9, 30)
+    whole = run(new_runner(checkpoint, "cuda", 9, fused=True), checkpoint, admissions(made))
+    runner = new_runner(checkpoint, "cuda", 9, fused=True, hurries=True)
+    start, begun = runner.start, run(runner, checkpoint, admissions(made))
+
+    def start_and_capture(*rows: Any) -> None:
+        start(*rows)
+        runner.get_ready()  # while the step is under way
+
+    monkeypatch.setattr(runner, "start", start_and_capture)
+    during = run(runner, checkpoint, admissions(made))
+    assert runner.get_ready() is None, "all graphs are captured"
+    after = run(runner, checkpoint, admissions(made))
+    assert runner.passes.num_eager == 0
+    for one, *others in zip(whole, begun, during, after, strict=True):
+        for other in others:
+            np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.gpu

@@ -1,8 +1,8 @@
 """Runs calls of the decoder as passes of a few shapes, one call after the other; calls of two lanes run side by side.
 
-On the CPU a pass has the shape of the call, up to a bound. On CUDA there are a few shapes, each a graph captured at the
-start. They suffice for every call: a number of frames is a chunk size or a sum of chunk sizes (streaming is exact), and
-missing rows are padded with a slot that no stream has.
+On the CPU a pass has the shape of the call, up to a bound. On CUDA there are a few shapes, each a graph. They suffice
+for every call: a number of frames is a chunk size or a sum of chunk sizes (streaming is exact), and missing rows are
+padded with a slot that no stream has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -92,13 +92,17 @@ class Lane:
         buckets = self._buckets.get(num_frames)
         return buckets.sizes if buckets else range(1, 1 + max(1, self._network.max_pass_frames // num_frames))
 
-    def capture(self) -> int:
-        """Capture the graphs of all shapes, largest first; return how many. They share memory: no two run at once."""
-        pool = torch.cuda.graph_pool_handle()
+    def captures(self, *, hurries: bool) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
+        """Return what captures the graphs of all shapes, one each, largest first: those to be captured now, and with
+        `hurries` those that can wait. The graphs share memory: no two run at once."""
+        pool, device = torch.cuda.graph_pool_handle(), self._network.device
         shapes = [(rows, frames) for frames, buckets in self._buckets.items() for rows in buckets.sizes]
+        now, later = list[Callable[[], None]](), list[Callable[[], None]]()
         for num_rows, num_frames in sorted(shapes, key=lambda shape: shape[0] * shape[1], reverse=True):
-            self._buckets[num_frames].capture(num_rows, self._network.device, pool, self._stream)
-        return len(shapes)
+            buckets = self._buckets[num_frames]
+            can_wait = hurries and num_rows != buckets.sizes[-1]
+            (later if can_wait else now).append(partial(buckets.capture, num_rows, device, pool, self._stream))
+        return now, later
 
     def current(self) -> AbstractContextManager[object]:
         """Inside the block, whatever is given to the device goes to this lane."""

@@ -29,6 +29,7 @@ from sonorant.engine.cpu.library import library
 from sonorant.engine.cuda import Buckets, bucket_sizes, find_device, work_so_far
 from sonorant.engine.errors import EngineError
 from sonorant.engine.kernels.folder import wait_until_filled
+from sonorant.engine.later import Later
 from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
 from sonorant.engine.model.codec.code2wav_state import CodecState
 from sonorant.engine.model.weights import TensorFile, init_random, load_module
@@ -76,10 +77,14 @@ class DecoderOnGpu(Decoder, Protocol):
 
 
 class Code2WavRunner:
-    def __init__(self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False) -> None:
+    def __init__(
+        self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False, hurries: bool = False
+    ) -> None:
+        """`hurries`: on CUDA, leave what can wait to `get_ready`."""
         self.frame_samples = checkpoint.codec.frame_samples
         self.num_slots = config.talker.num_slots
         self.passes = PassCounts()
+        self._later = Later()
         self._pcm_dtype = torch.float32 if float_output else torch.int16
         self._device = find_device(config.code2wav.device)
         self._matmul = "tf32" if config.code2wav.dtype == "tf32" else "ieee"
@@ -100,7 +105,7 @@ class Code2WavRunner:
             if is_on_gpu:
                 wait_until_filled()
                 start.phase("kernels")
-                self._main, self._urgent = self._lanes(config)
+                self._main, self._urgent = self._lanes(config, hurries=hurries)
                 start.phase("graphs")
                 self._attending = self._attended_passes(on_gpu, config)
                 start.phase("graphs of frames that nobody hears")
@@ -179,6 +184,12 @@ class Code2WavRunner:
         wait, _ = work_so_far(self._device)
         wait()
 
+    @torch.inference_mode()
+    def get_ready(self) -> float | None:
+        """Between two calls: do a piece of what was left for later, if one is due. Return in how many seconds the next
+        one is; None: nothing is left."""
+        return self._later.turn()
+
     def speak(self, codes: Int16Array) -> Float32Array:  # [frames, codebooks]
         """Decode a whole speech at once; samples are in +-1. It uses slot 0: call it only when there are no streams."""
         samples: Float32Array = self.decode([0], codes[None])[0].astype(np.float32)
@@ -236,7 +247,7 @@ class Code2WavRunner:
             self.passes,
         )
 
-    def _lanes(self, config: EngineConfig) -> tuple[Lane, Lane]:
+    def _lanes(self, config: EngineConfig, *, hurries: bool = False) -> tuple[Lane, Lane]:
         """Return the lane of most calls, and that of urgent chunks, with passes of a few shapes."""
         started_s = time.monotonic()
         network = self._network()
@@ -248,9 +259,13 @@ class Code2WavRunner:
         stream = torch.cuda.Stream(self._device, priority=-1) if is_cuda else None  # type: ignore[no-untyped-call]
         main, urgent = Lane(network, usual_shapes, padding_slot), Lane(network, urgent_shapes, padding_slot, stream)
         if not config.enforce_eager:
-            num_graphs = main.capture() + urgent.capture()
+            captures = [main.captures(hurries=hurries), urgent.captures(hurries=hurries)]
+            first, left = ([each for lane in captures for each in lane[i]] for i in (0, 1))
+            for capture in first:
+                capture()
             torch.cuda.empty_cache()  # give the memory of the first calls back, so that the talker process can use it
-            log.info("captured %d graphs in %.1f s", num_graphs, time.monotonic() - started_s)
+            self._later = Later(left)
+            log.info("captured %d graphs in %.1f s, %d later", len(first), time.monotonic() - started_s, len(left))
         return main, urgent
 
     def _warm_up(self, chunk_sizes: Sequence[int]) -> None:

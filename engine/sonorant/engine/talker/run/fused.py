@@ -3,7 +3,7 @@
 A step is one or two graphs. The first takes rows through the talker and leaves the hidden state of each slot in
 `_hidden`. It is one for decode rows only, or one for prompt and decode rows together, if there are prompts. The second
 draws whole frames for the rows that sample. Nothing else is computed in between, so the graphs of a step depend only on
-two row counts, and all of them are captured at the start.
+two row counts. All of them are captured at the start; by workers that replace others, the rest while they serve.
 """
 
 import logging
@@ -37,6 +37,7 @@ from sonorant.engine.kernels.talker.attention import Places, Watch, paged_attent
 from sonorant.engine.kernels.talker.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.talker.sampling import Draws, FirstBook, choose
 from sonorant.engine.kernels.talker.slots import begin_slots, slot_columns
+from sonorant.engine.later import Later
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.fused import FusedPredictor, FusedStack, fused_norm, join_rows, normed
 from sonorant.engine.model.layers import RotaryTable
@@ -87,7 +88,10 @@ class FusedSteps:
         cache: KVCache,
         slots: SlotArrays,
         alignment_head: AlignmentHead | None = None,
+        *,
+        hurries: bool = False,
     ) -> None:
+        """`hurries`: capture the largest graph of each kind only, and leave the others in `later`."""
         self._alignment_head = alignment_head
         self._started: deque[_Started] = deque()  # steps whose frames have not been taken
         self._last = _Started(torch.empty(0), None, lambda: True, None, None)  # the step started last
@@ -123,6 +127,7 @@ class FusedSteps:
         self._is_nearly_over = self._late_flag.numpy()
 
         self.passes = PassCounts()
+        self.later = Later()
         pad_text_id = checkpoint.text_ids.tts_pad
         begin_sizes = bucket_sizes(min(MAX_BEGUN, config.talker.num_slots))
         greedy = replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
@@ -135,7 +140,7 @@ class FusedSteps:
         if device.type == "cuda" and not HAS_BINDINGS:
             log.warning("the package cuda-bindings is missing: frames of 2 to 64 streams take a third longer")
         if device.type == "cuda" and not config.enforce_eager:
-            self._capture()
+            self._capture(hurries=hurries)
         elif device.type == "cuda":
             log.warning("CUDA graphs are off (enforce_eager): every step launches its kernels one by one")
 
@@ -220,20 +225,23 @@ class FusedSteps:
                 times_s[size] = min(times_s[size], time.perf_counter() - began_s)
         return times_s
 
-    def _capture(self) -> None:
+    def _capture(self, *, hurries: bool) -> None:
         start.phase("tables")
         wait_until_filled()
         start.phase("kernels")
         began_s, free_before = time.monotonic(), free_bytes(self._device)
         pool = torch.cuda.graph_pool_handle()
         kinds = (self._mixed, self._decode, self._sample, self._begin)
-        captures = sorted(((size, i) for i, kind in enumerate(kinds) for size in kind.sizes), reverse=True)
-        for size, i in captures:  # the largest first: smaller ones then fit into its memory
+        every = [(size, i) for i, kind in enumerate(kinds) for size in kind.sizes]
+        first = [(size, i) for size, i in every if not hurries or size == kinds[i].sizes[-1]]
+        for size, i in sorted(first, reverse=True):  # the largest first: smaller ones then fit into its memory
             kinds[i].capture(size, self._device, pool)
+        left = sorted(set(every) - set(first), reverse=True)
+        self.later = Later([partial(kinds[i].capture, size, self._device, pool) for size, i in left])
         torch.cuda.synchronize(self._device)
         start.phase("graphs")
         taken = (free_before - free_bytes(self._device)) / 2**20
-        log.info("%d CUDA graphs in %.1f s, %d MiB", len(captures), time.monotonic() - began_s, taken)
+        log.info("%d CUDA graphs in %.1f s, %d MiB, %d later", len(first), time.monotonic() - began_s, taken, len(left))
 
     def run_all(self, device: torch.device) -> None:
         """Run every kind of step on padding rows, with every number of rows, the smallest first."""

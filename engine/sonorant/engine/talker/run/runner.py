@@ -54,8 +54,10 @@ class TalkerRunner:
         fused: bool | None = None,
         finds_alignment: bool = False,
         alignment_head: AlignmentHead | None = None,
+        hurries: bool = False,
     ) -> None:
-        """`finds_alignment`: speak a sentence to find the alignment head, unless `alignment_head` gives it."""
+        """`finds_alignment`: speak a sentence to find the alignment head, unless `alignment_head` gives it. `hurries`:
+        on CUDA, leave what can wait to `get_ready`."""
         self._pad_text_id, self._num_slots = checkpoint.text_ids.tts_pad, config.talker.num_slots
         device = find_device(config.talker.device)
         rounding = rounding_of(checkpoint, config)
@@ -85,7 +87,7 @@ class TalkerRunner:
         simple.alignment_head = self.alignment_head
         start.phase("alignment head" if finds_alignment else "memory of streams")
         if device.type == "cuda" if fused is None else fused:
-            self._steps = _fused_steps()(*parts, self.alignment_head)
+            self._steps = _fused_steps()(*parts, self.alignment_head, hurries=hurries)
         self._warm_up(checkpoint.default_sampling)
         start.phase("first steps")
 
@@ -140,6 +142,12 @@ class TalkerRunner:
         """Start a step and finish it."""
         self.start(prefills, decodes)
         return self.finish()
+
+    @torch.inference_mode()
+    def get_ready(self) -> float | None:
+        """Between two steps: do a piece of what was left for later, if one is due. Return in how many seconds the next
+        one is; None: nothing is left."""
+        return None if isinstance(self._steps, PlainSteps | CompiledSteps) else self._steps.later.turn()
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:
