@@ -42,15 +42,16 @@ async def test_messages_about_no_utterance_are_answered_with_a_warning() -> None
         assert transcript.done["x"].reason == COMPLETED
 
 
-async def test_a_model_slower_than_its_speech_speaks_for_those_who_do_not_listen_meanwhile() -> None:
+async def test_a_model_slower_than_its_speech_refuses_those_who_ask_for_a_lead_and_warns_others() -> None:
     engine = FakeEngine()
     engine.info = replace(engine.info, real_time_factor=1.5)
     async with served(engine) as server:
         paced = speak_pb2.SpeakConfig(synthesis={"sampling": SEED}, max_lead_ms=500)
         refused = await speak(server.stub, [paced, say("a"), end()])
         assert refused.done["u1"].error.code == grpc.StatusCode.FAILED_PRECONDITION.value[0] and not refused.pcm
-        whole = await speak(server.stub, [config(sampling=SEED), say("a"), end()])
-        assert whole.pcm["u1"] == spoken("a", 7) and whole.warnings == [("u1", "SLOWER_THAN_SPEECH")]
+        for unasked in (config(sampling=SEED), speak_pb2.SpeakConfig(synthesis={"sampling": SEED})):
+            whole = await speak(server.stub, [unasked, say("a"), end()])
+            assert whole.pcm["u1"] == spoken("a", 7) and whole.warnings == [("u1", "SLOWER_THAN_SPEECH")]
         stream = server.stub.SynthesizeStream(SynthesizeStreamRequest(text="a", max_lead_ms=500))
         code, message, details = await failure(stream)
         assert (code, details["ErrorInfo"].reason) == (grpc.StatusCode.FAILED_PRECONDITION, "TOO_SLOW"), message

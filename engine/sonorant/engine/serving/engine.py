@@ -241,7 +241,7 @@ class Engine:
         factor = real_time_factor(step_s, codec_s, frame_s, in_turns=in_turns)
         self.info = dataclasses.replace(self.info, real_time_factor=factor)
         if factor > 1:
-            why = "so whoever would listen meanwhile is refused: use more cores, a smaller checkpoint or a GPU"
+            why = "so callers who ask for a lead are refused: use more cores, a smaller checkpoint or a GPU"
             log.warning("%s: a second of speech takes %.1f s here, %s", self.info.model, factor, why)
         elif talker.get("bounds_streams", True):
             most = listeners(step_s, codec_s, frame_s, in_turns=in_turns)

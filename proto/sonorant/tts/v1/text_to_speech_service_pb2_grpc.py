@@ -48,7 +48,7 @@ class TextToSpeechServiceStub(object):
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted;
-    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; `max_lead_ms` 0 does)
+    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; only if `max_lead_ms` is set)
     ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
     UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not allowed to use this voice
@@ -125,7 +125,7 @@ class TextToSpeechServiceServicer(object):
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted;
-    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; `max_lead_ms` 0 does)
+    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; only if `max_lead_ms` is set)
     ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
     UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not allowed to use this voice
@@ -265,7 +265,7 @@ class TextToSpeechService(object):
     helps BadRequest with the field's path, RetryInfo, ResourceInfo, PreconditionFailure or QuotaFailure.
     INVALID_ARGUMENT     a field is wrong, the text is too long or cannot be spoken, or a message is not valid protobuf
     FAILED_PRECONDITION  `Speak` did not begin with a config; the voice is of another checkpoint; a preset cannot be deleted;
-    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; `max_lead_ms` 0 does)
+    the checkpoint is too slow here to be heard while it speaks (`TOO_SLOW`; only if `max_lead_ms` is set)
     ALREADY_EXISTS       there is a voice with this id; the request_id belongs to another request
     UNAUTHENTICATED      the server needs an API key: metadata `authorization: Bearer KEY` or `x-api-key: KEY`
     PERMISSION_DENIED    the API key is not allowed to use this voice

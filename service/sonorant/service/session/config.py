@@ -35,6 +35,7 @@ class SpeakSpec:
 
     utterance: UtteranceSpec
     max_lead_ms: int
+    asked_lead_ms: int  # 0: the caller has asked for none
     idle_timeout_s: float
     max_silence_s: float | None  # None: no signs of life
 
@@ -69,6 +70,7 @@ def check_speak_config(
             scheduling=check_scheduling(config.scheduling, "config.scheduling"),
         ),
         max_lead_ms=check_lead(lead_ms, "config.max_lead_ms"),
+        asked_lead_ms=config.max_lead_ms,
         idle_timeout_s=idle_ms / 1000,
         max_silence_s=check_silence(config, "config.max_silence_ms"),
     )

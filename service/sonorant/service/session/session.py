@@ -334,7 +334,7 @@ class Session:
         entry = self._turns.begin(Utterance(utterance_id, spec or self._wanted, self._allowance, beginning))
         if self._drain_ms is not None:
             self._turns.stop(entry, Draining("the server is draining: open a new session for the next utterance"))
-        elif (too_slow := entry.utterance.spec.why_too_slow(self._spec.max_lead_ms)) is not None:
+        elif (too_slow := entry.utterance.spec.why_too_slow(self._spec.asked_lead_ms)) is not None:
             self._turns.stop(entry, too_slow)
         elif len(self._turns.open) > MAX_OPEN_UTTERANCES:
             limit = LimitReached("utterances", f"{MAX_OPEN_UTTERANCES} utterances are open; wait for one to be done")

@@ -112,12 +112,13 @@ class UtteranceSpec:
         """Whether the engine reports when words are spoken. If it cannot, marks are estimates."""
         return self.timestamps == synthesis_pb2.TIMESTAMP_MODE_WORD and self.info.times_text
 
-    def why_too_slow(self, max_lead_ms: int) -> TooSlow | None:
-        """Return why it is refused if it is to be heard while it is made, and cannot be. `max_lead_ms` 0: no limit."""
-        if not is_slow(self.info) or not max_lead_ms or self.scheduling.is_background:
+    def why_too_slow(self, asked_lead_ms: int) -> TooSlow | None:
+        """Return why it is refused if the caller, who asked for a lead, is to hear it while it is made, and cannot.
+        `asked_lead_ms` 0: it has asked for none, so it is only warned."""
+        if not is_slow(self.info) or not asked_lead_ms or self.scheduling.is_background:
             return None
         return TooSlow(
-            f"{_slow(self.info)}: set max_lead_ms to 0 and play it when it is whole, or call a faster server"
+            f"{_slow(self.info)}: leave out max_lead_ms and play it when it is whole, or call a faster server"
         )
 
     def replay(self) -> synthesis_pb2.SynthesisConfig:
