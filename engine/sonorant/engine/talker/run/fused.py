@@ -88,10 +88,7 @@ class FusedSteps:
         cache: KVCache,
         slots: SlotArrays,
         alignment_head: AlignmentHead | None = None,
-        *,
-        hurries: bool = False,
     ) -> None:
-        """`hurries`: capture the largest graph of each kind only, and leave the others in `later`."""
         self._alignment_head = alignment_head
         self._started: deque[_Started] = deque()  # steps whose frames have not been taken
         self._last = _Started(torch.empty(0), None, lambda: True, None, None)  # the step started last
@@ -137,12 +134,6 @@ class FusedSteps:
         padding_row = [padding_slot, NO_ID, 0, NO_ID, 0, padding_slot, NOT_WATCHED]
         self._mixed = Buckets(self._run_mixed_rows, padding_row, mixed_sizes, self.passes)
         self._sample = Buckets(self._run_sample, [padding_slot, 0, 0], sizes, self.passes)
-        if device.type == "cuda" and not HAS_BINDINGS:
-            log.warning("the package cuda-bindings is missing: frames of 2 to 64 streams take a third longer")
-        if device.type == "cuda" and not config.enforce_eager:
-            self._capture(hurries=hurries)
-        elif device.type == "cuda":
-            log.warning("CUDA graphs are off (enforce_eager): every step launches its kernels one by one")
 
     def begin(self, rows: Sequence[PrefillRow]) -> None:
         """Set the slots of these rows up for new streams."""
@@ -225,7 +216,13 @@ class FusedSteps:
                 times_s[size] = min(times_s[size], time.perf_counter() - began_s)
         return times_s
 
-    def _capture(self, *, hurries: bool) -> None:
+    def capture(self, *, enforce_eager: bool, hurries: bool) -> None:
+        """On CUDA, capture the graphs. `hurries`: the largest of each kind only; the others are left in `later`."""
+        if not HAS_BINDINGS:
+            log.warning("the package cuda-bindings is missing: frames of 2 to 64 streams take a third longer")
+        if enforce_eager:
+            log.warning("CUDA graphs are off (enforce_eager): every step launches its kernels one by one")
+            return
         start.phase("tables")
         wait_until_filled()
         start.phase("kernels")

@@ -87,7 +87,9 @@ class TalkerRunner:
         simple.alignment_head = self.alignment_head
         start.phase("alignment head" if finds_alignment else "memory of streams")
         if device.type == "cuda" if fused is None else fused:
-            self._steps = _fused_steps()(*parts, self.alignment_head, hurries=hurries)
+            self._steps = steps = _fused_steps()(*parts, self.alignment_head)
+            if device.type == "cuda":
+                steps.capture(enforce_eager=config.enforce_eager, hurries=hurries)
         self._warm_up(checkpoint.default_sampling)
         start.phase("first steps")
 
