@@ -24,6 +24,7 @@ from sonorant.service.errors import InvalidField
 from sonorant.service.operations.latency import latency_budget
 from sonorant.service.pacing.pacer import Credit, Pacer, Playout
 from sonorant.service.utterance.resumption import CHARS_PER_S
+from sonorant.service.utterance.segment_frames import risen
 from sonorant.tts.v1 import audio_pb2, latency_pb2, synthesis_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import DecodeRequest, DecodeStarted
 
@@ -130,24 +131,28 @@ class Decoding:
             else:
                 if not is_first:  # as between two segments of speech
                     pieces += self._writer.flush()
+                quieter_db = 0.0 if is_first else spec.info.ends_quieter_db
                 is_first = False
-                await self._segment(len(part), pieces, send)
+                await self._segment(len(part), quieter_db, pieces, send)
             await self._send_all(pieces, send)
         pieces += self._writer.end()
         await self._send_all(pieces, send)
 
-    async def _segment(self, num_frames: int, pieces: deque[Piece], send: SendDecoded) -> None:
-        left = num_frames
+    async def _segment(
+        self, num_frames: int, begins_quieter_db: float, pieces: deque[Piece], send: SendDecoded
+    ) -> None:
+        left, spec = num_frames, self._spec
         while left:
             event = await self._stream.next_event()
             if not isinstance(event, PcmChunk):
                 if event.reason is FinishReason.UNAVAILABLE:
                     raise EngineUnavailable(event.detail or "the engine stopped; try again")
                 raise StreamFailed(event.detail or f"the engine ended stored codes with {event.reason.name}")
+            samples = risen(event.samples, num_frames - left, spec.info.frame_samples, begins_quieter_db)
             left -= event.num_frames
             self._num_frames += event.num_frames
             start_s = time.monotonic()
-            pieces += self._writer.push(event.samples)
+            pieces += self._writer.push(samples)
             if event.budget is not None:
                 now_s = time.monotonic()
                 self._budget = latency_budget(self._asked_s, event.budget, now_s - start_s, now_s)

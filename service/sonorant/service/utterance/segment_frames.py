@@ -61,16 +61,14 @@ class SegmentFrames:
     ) -> Int16Array:
         """Add frames, and return their samples that are to be heard. `is_kept`: from the phrase cache, so known to be
         good. For the others see `Signs.push`."""
-        samples = chunk.samples
+        samples = risen(chunk.samples, self.num_frames, self._frame_samples, self._begins_quieter_db)
         begins_silent = self.unsent_samples == self.num_frames * self._frame_samples
         if begins_silent and self.num_frames < self._silent_first_frames:
             most = (self._silent_first_frames - self.num_frames) * self._frame_samples
-            num_quiet = min(most, _num_quiet(samples, self._frame_samples // 8, is_first=not self.num_frames))
+            num_quiet = min(most, _num_quiet(chunk.samples, self._frame_samples // 8, is_first=not self.num_frames))
             num_quiet -= max(0, num_quiet % self._frame_samples - self._frame_samples // 2)
             self.unsent_samples += num_quiet
             samples = samples[num_quiet:]
-        if self._begins_quieter_db:
-            samples = self._rising(samples)
         self._append(chunk.codes)
         if len(samples):
             self._waiting.append(samples)
@@ -125,14 +123,6 @@ class SegmentFrames:
         """Return the codes of the first `num_frames`: [frames, codebooks]."""
         return self._codes[:num_frames]
 
-    def _rising(self, samples: Int16Array) -> Int16Array:
-        """Return the samples that come next as loud as they are to be heard."""
-        begin, num_rising = self.num_samples(self.num_frames), RISING_FRAMES * self._frame_samples
-        if begin >= num_rising:
-            return samples
-        left = np.maximum(1 - np.arange(begin, begin + len(samples)) / num_rising, 0)
-        return np.rint(samples * 10 ** (-self._begins_quieter_db * left / 20)).astype(np.int16)
-
     def _append(self, codes: Int16Array) -> None:
         num_frames = self.num_frames + len(codes)
         if num_frames > len(self._codes):
@@ -163,6 +153,16 @@ class SegmentFrames:
         silent, repeated = self.signs.num_silent, self.signs.num_repeated
         bad = max(silent if silent >= BAD_SILENT else 0, repeated if repeated >= BAD_REPEATED else 0)
         return self.num_frames - bad
+
+
+def risen(samples: Int16Array, num_before: int, frame_samples: int, begins_quieter_db: float) -> Int16Array:
+    """Return samples of a segment, behind `num_before` frames of it, as loud as they are to be heard. It begins so much
+    quieter, and rises to its own level."""
+    begin, num_rising = num_before * frame_samples, RISING_FRAMES * frame_samples
+    if not begins_quieter_db or begin >= num_rising:
+        return samples
+    left = np.maximum(1 - np.arange(begin, begin + len(samples)) / num_rising, 0)
+    return np.rint(samples * 10 ** (-begins_quieter_db * left / 20)).astype(np.int16)
 
 
 def _num_quiet(samples: Int16Array, block: int, *, is_first: bool) -> int:
