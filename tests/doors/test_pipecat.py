@@ -33,6 +33,7 @@ from pipecat.tests.utils import SleepFrame, run_test
 from pipecat.utils.errors import ErrorCategory
 
 from clients.examples.pipecat_agent import ANSWERS, talk
+from sonorant.client.listening.playback_clock import PlaybackClock
 from sonorant.pipecat import Heard, SonorantTTSService
 from tests.doors.conftest import attentive_caller
 from tests.doors.judge import HEARING_HZ, assert_agree, assert_idle, assert_says, beginning_of, watched
@@ -103,6 +104,25 @@ async def test_it_speaks_before_the_text_ends_and_an_interruption_stops_the_serv
     assert heard.text and heard.unheard
     assert 0 < heard.played_ms < 4000
     assert len(heard.text.split()) == pytest.approx(heard.played_ms / 1000 * 3, abs=5)  # about three words a second
+
+
+class SluggishPlayer(PlaybackClock):
+    """Playback that is reported late: what seemed to be a delay is taken back, word by word."""
+
+    delay_s = 4.0
+
+    def late_s(self, key: str) -> float:
+        self.delay_s /= 2
+        return super().late_s(key) + self.delay_s
+
+
+async def test_words_keep_their_order_when_playback_was_not_as_late_as_it_seemed(server: str) -> None:
+    speech = SonorantTTSService(target=server, sample_rate=HEARING_HZ)
+    speech._playback = SluggishPlayer()
+    down, up = await run_test(speech, frames_to_send=turn(TEXT))
+    assert not errors(up)
+    words = [frame for frame in down if isinstance(frame, TTSTextFrame)]
+    assert " ".join(word.text for word in sorted(words, key=lambda word: word.pts)) == TEXT
 
 
 async def test_text_without_speech_is_a_moment_of_silence_and_no_failure(server: str) -> None:

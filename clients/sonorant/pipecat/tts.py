@@ -196,7 +196,7 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
 
     async def _receive(self, turn: Turn, context_id: str) -> None:
         """Pass audio and words from the server to Pipecat's audio context."""
-        has_audio, first_word = False, True
+        has_audio, first_word, heard_s = False, True, 0.0
         try:
             async for event in turn:
                 match event:
@@ -207,7 +207,8 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
                         # A word without white space before it is joined to the one before, as in Chinese.
                         joined = not first_word and not word.text[0].isspace()
                         first_word = False
-                        heard_s = word.start_s + self._playback.late_s(context_id)
+                        # The clock takes back some of the delay when playback is reported, and Pipecat sorts by time.
+                        heard_s = max(heard_s, word.start_s + self._playback.late_s(context_id))
                         await self.add_word_timestamps([(spoken, heard_s)], context_id, joined or None)
             if not has_audio and self.audio_context_available(context_id):
                 await self._append_audio(bytes(2 * round(_SILENCE_S * self.sample_rate)), context_id)
