@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from multiprocessing import Pipe
@@ -40,8 +41,10 @@ async def fork_server(one_fork_server: None) -> None:
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[Connection, Connection]]:
-    """The connection on which a worker reports that it is ready: the parent's end and the worker's."""
+def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Connection, Connection]]:
+    """The connection on which a worker reports that it is ready: the parent's end and the worker's. The worker's
+    function does not make this process nice, which would have all later tests starve beside those of other processes."""
+    monkeypatch.setattr(os, "nice", lambda increment: 0)
     reader, writer = Pipe(duplex=False)
     yield reader, writer
     reader.close()
