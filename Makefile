@@ -13,6 +13,9 @@ INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9
 # PARALLEL= for only one.
 PARALLEL ?= --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))') --dist loadfile --no-loadscope-reorder
 
+# Hundreds of processes are started by the tests alone: without it, each would compile all our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo serve test test-pythons test-slow test-kernels test-doors test-chart test-gpu fuzz audit sbom lint format docs proto bench train-voice judge-voice judge-clones check
 
