@@ -19,6 +19,8 @@ from tests.deploy.replicas import Replica
 from tests.service.fake_speech import spoken
 from tests.service.harness import Stub, eventually
 
+pytestmark = pytest.mark.slow
+
 
 class Fleet:
     def __init__(self, replicas: list[Replica], front: Front) -> None:
@@ -110,7 +112,6 @@ async def test_one_that_is_killed_ends_its_own_calls_alone(fleet: Fleet) -> None
         await asyncio.gather(*(listener.finish() for listener in more))
 
 
-@pytest.mark.slow
 async def test_one_that_is_frozen_is_left(fleet: Fleet) -> None:
     frozen = fleet.replicas[0]
     async with fleet.stub() as stub:
@@ -125,7 +126,6 @@ async def test_one_that_is_frozen_is_left(fleet: Fleet) -> None:
 
 
 @pytest.mark.rare
-@pytest.mark.slow
 async def test_a_roll_cuts_nobody(fleet: Fleet) -> None:
     """Each server is replaced while calls come and go, and while sessions of clients that resume stay."""
     rolled = asyncio.Event()
@@ -167,7 +167,6 @@ async def test_a_roll_cuts_nobody(fleet: Fleet) -> None:
         assert min(await asyncio.gather(*callers)) > 10
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
 async def test_clients_that_resume_hear_everything_whatever_becomes_of_a_server(
     fleet: Fleet, fault: signal.Signals

@@ -17,7 +17,10 @@ from tests.deploy.replicas import Replica
 from tests.service.fake_speech import spoken
 from tests.service.harness import Stub, eventually, failure
 
-pytestmark = pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not installed"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ async def fork_server(one_fork_server: None) -> None:
 @pytest.fixture
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Connection, Connection]]:
     """The connection on which a worker reports that it is ready: the parent's end and the worker's. The worker's
-    function does not make this process nice, which would have all later tests starve beside those of other processes."""
+    function does not make this process nice: all later tests would starve beside those of other processes."""
     monkeypatch.setattr(os, "nice", lambda increment: 0)
     reader, writer = Pipe(duplex=False)
     yield reader, writer

@@ -22,6 +22,7 @@ assert code[0] == code[1] and code[0][:4] == b"\\x7fELF"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_there", [True, False])
 def test_kernels_are_compiled_without_a_folder_for_them(tmp_path: Path, is_there: bool) -> None:
     """A folder below a file is one that nobody, root included, can make or write to."""

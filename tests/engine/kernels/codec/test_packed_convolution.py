@@ -62,6 +62,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, 
     return lambda file, macros: compiled(file, macros, "sm_90a")
 
 
+@pytest.mark.slow
 def test_convolutions_compile(compiler: Callable[[str, dict[str, int]], bytes]) -> None:
     for channels_in, size_out, dilation, block_out in zip(
         (1024, 384, 768), (1536, 384, 768), (1, 3, 9), BLOCK_OUTS, strict=True
@@ -72,6 +73,7 @@ def test_convolutions_compile(compiler: Callable[[str, dict[str, int]], bytes]) 
         compiler("codec/packed_convolution.cu", macros | {"SIZE_OUT": 800})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dilation", "has_plain"), [(1, True), (9, False)])
 def test_units_compile(dilation: int, has_plain: bool, compiler: Callable[[str, dict[str, int]], bytes]) -> None:
     assert compiler(

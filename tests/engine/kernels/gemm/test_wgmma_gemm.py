@@ -48,6 +48,7 @@ def test_sizes_that_cannot_be_shared_out() -> None:
     assert Tiling.of(64, 96, is_swiglu=False) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_float16", [False, True])
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", [SHAPES[2], SHAPES[7], SHAPES[8]])
 def test_the_kernel_compiles(

@@ -12,6 +12,8 @@ from sonorant.engine.checkpoint.json import CODEC_ENCODER_DEFAULTS
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.weights import init_random
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 NO_WINDOW = 1 << 30  # transformers 4.57.3 attends to all the past, whatever the config declares; later versions do not
 SMALL = {
