@@ -28,7 +28,7 @@ FLAGS = (
     "-ffp-contract=off",
     "-pthread",
 )
-SOURCES = ("frame.c", "codec.c", "threads.c")
+SOURCES = ("frame.c", "codec.c", "encoder.c", "speaker.c", "threads.c")
 # The keys are part of the file names that sonorant.engine.cpu.library looks for.
 MACHINES = {"any": ()}
 if platform.machine() == "x86_64":

@@ -15,8 +15,8 @@ import torch
 
 from sonorant.engine import EngineConfig, resolve_model
 from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.encoder.reference import ReferenceEncoder
 from sonorant.engine.model.codec.codec_encoder import USAGE_EPS, Codebook
-from sonorant.engine.model.reference import ReferenceEncoder
 from sonorant.engine.types import Float32Array
 
 LENGTHS_S = (3, 5, 10, 15, 30)

@@ -13,7 +13,7 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.recording import read_recording
-from sonorant.engine.model.reference import ReferenceEncoder
+from sonorant.engine.encoder.reference import ReferenceEncoder
 from tests.parity.make_codec_goldens import (
     CASES,
     GOLDENS,

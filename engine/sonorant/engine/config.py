@@ -110,7 +110,7 @@ class EncoderConfig:
         "where recordings of voices are encoded; auto: where the talker runs",
         flag="encoder_device",
     )
-    threads: int = internal(0, name="encoder_threads")  # of the CPU; 0: a quarter of the cores
+    threads: int = internal(0, name="encoder_threads")  # of the CPU; 0: a quarter of the cores, or two
     max_recording_wait_s: float = setting(
         10.0, as_seconds, "S", "refuse a recording that would probably wait for longer until it is encoded"
     )
@@ -185,7 +185,7 @@ class EngineConfig:
     def threads(self, stage: StageName) -> int:
         num_cores = len(os.sched_getaffinity(0))
         if stage == "encoder":
-            return self.encoder.threads or max(1, num_cores // 4)
+            return self.encoder.threads or max(min(2, num_cores), num_cores // 4)
         return self.cpu_threads or max(1, num_cores // 2)
 
     def environment(self) -> dict[str, str]:

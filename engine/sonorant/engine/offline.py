@@ -22,9 +22,9 @@ from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.code2wav.run.runner import PCM_SCALE
 from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat
 from sonorant.engine.encoder.recording import read_recording
+from sonorant.engine.encoder.reference import ReferenceEncoder
 from sonorant.engine.errors import EngineError, InvalidSynthesis, StreamFailed
 from sonorant.engine.ipc.messages import EndStream, OpenStream, PcmBatch
-from sonorant.engine.model.reference import ReferenceEncoder
 from sonorant.engine.one_process import OneProcess
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer

@@ -11,8 +11,8 @@ import sonorant.engine.code2wav.process
 import sonorant.engine.code2wav.run.runner
 import sonorant.engine.encoder.decoding
 import sonorant.engine.encoder.process
+import sonorant.engine.encoder.reference
 import sonorant.engine.model.memory
-import sonorant.engine.model.reference
 import sonorant.engine.talker.process
 import sonorant.engine.talker.run.runner
 import sonorant.engine.talker.run.speech_sample

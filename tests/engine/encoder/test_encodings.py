@@ -20,6 +20,7 @@ from sonorant.engine.encoder.encodings import Encodings, Upload
 from sonorant.engine.encoder.kept_up import KeptUpEncoder
 from sonorant.engine.encoder.limits import NICENESS
 from sonorant.engine.encoder.recording import read_upload
+from sonorant.engine.encoder.reference import ReferenceEncoder
 from sonorant.engine.encoder.wire import Answer, Want
 from sonorant.engine.errors import (
     CheckpointError,
@@ -29,7 +30,6 @@ from sonorant.engine.errors import (
     InvalidRecording,
 )
 from sonorant.engine.ipc.child import Child
-from sonorant.engine.model.reference import ReferenceEncoder
 from tests.child_pids import child_pids
 from tests.engine.encoder.recordings import audio_file, flac_that_claims, noise, spoken
 from tests.engine.processes import run_encoder

@@ -99,19 +99,6 @@ INLINE void snaked(float *y, const float *x, const Snake *snake, int64_t n, int6
     }
 }
 
-// Returns x / 2 * (1 + erf(x / sqrt 2)), with erf to 1.5e-7 (Abramowitz and Stegun, 7.1.26).
-INLINE Floats gelu(Floats x) {
-  const Ints sign = (Ints){0} + INT32_MIN;
-  Floats a = (Floats)((Ints)x & ~sign) * 0.707106781f, t = 1.0f / (1.0f + 0.3275911f * a);
-  Floats y = t * 1.061405429f - 1.453152027f;
-  y = y * t + 1.421413741f;
-  y = y * t - 0.284496736f;
-  y = y * t + 0.254829592f;
-  Floats erf = 1.0f - y * t * exponential(-a * a);
-  erf = (Floats)((Ints)erf | ((Ints)x & sign));
-  return x * 0.5f * (1.0f + erf);
-}
-
 // Convolutions
 
 // An activation, as threads share it: a turn is a position.
@@ -203,10 +190,6 @@ static void attend_window(const Codec *c, float *out, const float *qkv, float *k
     memcpy(old_keys, keys + n * d, kept * d * sizeof *keys);
     memcpy(old_values, values + n * d, kept * d * sizeof *values);
   }
-}
-
-INLINE void add(float *x, const float *y, int64_t n) {
-  for (int64_t i = 0; i < n; i += LANES) store(x + i, load(x + i) + load(y + i));
 }
 
 // Runs all layers on x [rows, n, hidden] in place; `a` and `b` have room for any layer's output.

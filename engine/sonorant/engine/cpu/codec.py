@@ -11,11 +11,11 @@ from ctypes import byref
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sonorant.engine.cpu.library import LANES, LIMIT, Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
 from sonorant.engine.cpu.library import CodecState as Slots
+from sonorant.engine.cpu.packing import in_groups, padded
 from sonorant.engine.model.codec.code2wav import (
     CausalConv,
     CausalTransposedConv,
@@ -102,7 +102,7 @@ class CompiledCode2Wav:
             books=c.num_quantizers,
             codebook_size=c.codebook_size,
             frame_samples=frame_samples,
-            table=kept.tensor(_padded(decoder.quantizer.table, -1)),
+            table=kept.tensor(padded(decoder.quantizer.table, -1)),
             pre=self._causal(decoder.pre_conv),
             input=self._linear(transformer.input_proj),
             num_layers=len(layers),
@@ -122,7 +122,7 @@ class CompiledCode2Wav:
             behind_frames=-(-decoder.reach_of_waveform // latent_rate),
             blocks=(Block * len(waves))(*waves),
             before_last=self._snake(before_last),
-            last=kept.tensor(_padded(last.conv.weight[0].T, 1)),
+            last=kept.tensor(padded(last.conv.weight[0].T, 1)),
             last_bias=last.conv.bias.item(),
             last_tail=self._tail(last.tail),
         )
@@ -150,10 +150,10 @@ class CompiledCode2Wav:
             len(mixer.norm.weight),
             self._tail(depthwise.tail),
             upsampling,
-            self._kept.tensor(_padded(depthwise.conv.weight[:, 0].T, 1)),
-            self._kept.tensor(_padded(depthwise.conv.bias, 0)),
-            self._kept.tensor(_padded(mixer.norm.weight, 0)),
-            self._kept.tensor(_padded(mixer.norm.bias, 0)),
+            self._kept.tensor(padded(depthwise.conv.weight[:, 0].T, 1)),
+            self._kept.tensor(padded(depthwise.conv.bias, 0)),
+            self._kept.tensor(padded(mixer.norm.weight, 0)),
+            self._kept.tensor(padded(mixer.norm.bias, 0)),
             self._linear(mixer.pwconv1),
             self._linear(mixer.pwconv2),
         )
@@ -168,7 +168,7 @@ class CompiledCode2Wav:
         return Unit(self._snake(unit.act1), self._causal(unit.conv1), self._snake(unit.act2), self._causal(unit.conv2))
 
     def _snake(self, snake: SnakeBeta) -> Snake:
-        return Snake(*(self._kept.tensor(_padded(each, 0)) for each in (snake.frequency, snake.magnitude)))
+        return Snake(*(self._kept.tensor(padded(each, 0)) for each in (snake.frequency, snake.magnitude)))
 
     def _causal(self, conv: CausalConv) -> Conv:
         return self._conv(conv.conv.weight, conv.conv.bias, conv.tail, conv.conv.dilation[0])
@@ -176,8 +176,8 @@ class CompiledCode2Wav:
     def _transposed(self, conv: CausalTransposedConv) -> Conv:
         """Arrange the weights so that the outputs of a step follow each other, each with all its channels."""
         _, num_in, taps = conv.weight.shape
-        weight = _padded(conv.weight.view(-1, conv.stride, num_in, taps), 0).transpose(0, 1).flatten(0, 1)
-        bias = _padded(conv.bias.view(-1, conv.stride), 0).T.flatten()
+        weight = padded(conv.weight.view(-1, conv.stride, num_in, taps), 0).transpose(0, 1).flatten(0, 1)
+        bias = padded(conv.bias.view(-1, conv.stride), 0).T.flatten()
         return self._conv(weight, bias, conv.tail)
 
     def _linear(self, linear: nn.Linear) -> Conv:
@@ -188,9 +188,9 @@ class CompiledCode2Wav:
 
     def _conv(self, weight: Tensor, bias: Tensor | None, tail: Tail | None, dilation: int = 1) -> Conv:
         """Pack a `weight` [out, in, taps]."""
-        weight = _padded(weight, 0, 1)
+        weight = padded(weight, 0, 1)
         num_out, num_in, taps = weight.shape
-        bias = weight.new_zeros(num_out) if bias is None else _padded(bias, 0)
+        bias = weight.new_zeros(num_out) if bias is None else padded(bias, 0)
         scales = None
         if self.is_rounded:
             largest = weight.abs().amax((1, 2)).clamp_min(TINY) / LIMIT
@@ -204,17 +204,4 @@ class CompiledCode2Wav:
         return Conv(num_in, num_out, taps, dilation, start, *addresses)
 
     def _tail(self, tail: Tail) -> int:
-        return self._tails.take(_in_groups(tail.channels), tail.length).start
-
-
-def _in_groups(channels: int) -> int:
-    """The number with those that fill up the last group."""
-    return -(-channels // LANES) * LANES
-
-
-def _padded(tensor: Tensor, *dims: int) -> Tensor:
-    """Return it contiguous, its channels in these dimensions filled up with zeros."""
-    missing = [0] * 2 * tensor.dim()
-    for dim in dims:
-        missing[-1 - 2 * (dim % tensor.dim())] = _in_groups(tensor.shape[dim]) - tensor.shape[dim]
-    return F.pad(tensor, missing).contiguous()
+        return self._tails.take(in_groups(tail.channels), tail.length).start

@@ -64,13 +64,6 @@ typedef struct {
 
 // Layers
 
-// Rotates x in place; `spare` has room for a head.
-INLINE void rotated(float *x, const float *cos, const float *sin, int64_t n, float *spare) {
-  memcpy(spare, x + n / 2, n / 2 * sizeof *x);
-  memcpy(spare + n / 2, x, n / 2 * sizeof *x);
-  for (int64_t i = 0; i < n; i += LANES) store(x + i, load(x + i) * load(cos + i) + load(spare + i) * load(sin + i));
-}
-
 INLINE int64_t place_of(const Pool *pool, int64_t slot, int64_t position) {
   return pool->table[slot * pool->table_width + position / pool->page_size] * pool->page_size +
          position % pool->page_size;

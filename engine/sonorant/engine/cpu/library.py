@@ -140,6 +140,54 @@ class CodecState(Structure):
     ]
 
 
+class Stage(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("stride", "channels")),
+        *((name, Conv) for name in ("wide", "narrow", "down")),
+    ]
+
+
+class EncoderLayer(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("norm", "norm_bias", "mlp_norm", "mlp_norm_bias")),
+        *((name, Conv) for name in ("qkv", "out", "widen", "narrow")),
+    ]
+
+
+class CodecEncoder(Structure):
+    _fields_ = [
+        ("first", Conv),
+        ("num_stages", c_int64),
+        ("stages", POINTER(Stage)),
+        ("last", Conv),
+        *((name, c_int64) for name in ("num_layers", "heads", "kv_heads", "head_dim")),
+        ("eps", c_double),
+        ("layers", POINTER(EncoderLayer)),
+        ("downsample", Conv),
+        *((name, c_int64) for name in ("num_semantic", "num_books")),
+        *((name, Conv) for name in ("semantic", "acoustic")),
+        ("books", POINTER(Conv)),
+    ]
+
+
+class SpeakerBlock(Structure):
+    _fields_ = [
+        ("num_parts", c_int64),
+        ("in", Conv),
+        ("parts", POINTER(Conv)),
+        *((name, Conv) for name in ("out", "squeeze", "excite")),
+    ]
+
+
+class SpeakerEncoder(Structure):
+    _fields_ = [
+        ("first", Conv),
+        ("num_blocks", c_int64),
+        ("blocks", POINTER(SpeakerBlock)),
+        *((name, Conv) for name in ("joined", "attended", "whole", "scored", "last")),
+    ]
+
+
 class Kept:
     """Keeps the memory alive that structures point to. Tensors must be contiguous and on the CPU."""
 
@@ -162,8 +210,8 @@ class Kept:
 
 @cache
 def library() -> Any | None:
-    """Return the library with `stack_forward`, `draw_frames`, `decode_frames` and `use_threads`; None if this machine
-    has no build. Raises EngineError if SONORANT_CPU names a build that cannot run here."""
+    """Return the library with the functions that `load` declares; None if this machine has no build. Raises EngineError
+    if SONORANT_CPU names a build that cannot run here."""
     paths = builds()
     wanted = os.environ.get(BUILD_VARIABLE)
     if wanted and wanted not in paths:
@@ -198,6 +246,10 @@ def load(path: Path) -> Any:
     functions.decode_frames.argtypes = [
         *(POINTER(Codec), POINTER(CodecState), c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     ]
+    functions.encode_recording.argtypes = [
+        *(POINTER(CodecEncoder), c_void_p, c_int64, c_void_p, c_void_p, c_void_p),
+    ]
+    functions.encode_speaker.argtypes = [POINTER(SpeakerEncoder), c_void_p, c_int64, c_void_p]
     functions.use_threads.argtypes = [c_int64]
     functions.use_threads.restype = c_int64
     return functions

@@ -1,4 +1,4 @@
-// Threads that share the loops of frame.c and codec.c. They wait for work in a loop for a moment, because a frame has
+// Threads that share the loops of the other files. They wait for work in a loop for a moment, because a frame has
 // hundreds of products, and then sleep. They take pieces of a loop until none is left, so that a thread without a core,
 // which the other worker may have, holds up one piece and not a whole share.
 

@@ -1,4 +1,4 @@
-// Vectors of floats, and functions on them that frame.c and codec.c share. Every sum has one fixed order, whatever else
+// Vectors of floats, and functions on them that the files in C share. Every sum has one fixed order, whatever else
 // is computed at the same time.
 
 #ifndef SONORANT_VECTORS_H
@@ -92,6 +92,30 @@ INLINE void gated(float *gate, const float *up, int64_t n) {
     Floats g = load(gate + i);
     store(gate + i, g / (exponential(-g) + 1.0f) * load(up + i));
   }
+}
+
+// Returns x / 2 * (1 + erf(x / sqrt 2)), with erf to 1.5e-7 (Abramowitz and Stegun, 7.1.26).
+INLINE Floats gelu(Floats x) {
+  const Ints sign = (Ints){0} + INT32_MIN;
+  Floats a = (Floats)((Ints)x & ~sign) * 0.707106781f, t = 1.0f / (1.0f + 0.3275911f * a);
+  Floats y = t * 1.061405429f - 1.453152027f;
+  y = y * t + 1.421413741f;
+  y = y * t - 0.284496736f;
+  y = y * t + 0.254829592f;
+  Floats erf = 1.0f - y * t * exponential(-a * a);
+  erf = (Floats)((Ints)erf | ((Ints)x & sign));
+  return x * 0.5f * (1.0f + erf);
+}
+
+INLINE void add(float *x, const float *y, int64_t n) {
+  for (int64_t i = 0; i < n; i += LANES) store(x + i, load(x + i) + load(y + i));
+}
+
+// Rotates x in place; `spare` has room for a head.
+INLINE void rotated(float *x, const float *cos, const float *sin, int64_t n, float *spare) {
+  memcpy(spare, x + n / 2, n / 2 * sizeof *x);
+  memcpy(spare + n / 2, x, n / 2 * sizeof *x);
+  for (int64_t i = 0; i < n; i += LANES) store(x + i, load(x + i) * load(cos + i) + load(spare + i) * load(sin + i));
 }
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }

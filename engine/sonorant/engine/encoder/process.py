@@ -36,7 +36,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
 
 
 class Encoder(Protocol):
-    """The part of `sonorant.engine.model.reference.ReferenceEncoder` that is used here."""
+    """The part of `sonorant.engine.encoder.reference.ReferenceEncoder` that is used here."""
 
     def encode(self, samples: Float32Array, *, with_codes: bool) -> tuple[Float32Array, Int16Array | None]: ...
 
@@ -83,12 +83,15 @@ def main(config: EngineConfig, end: SocketEnd, ready: Connection) -> None:
 def _load(config: EngineConfig) -> tuple[Encoder, Mapping[str, object]]:
     import torch  # here, because the parent imports this module and must stay without torch
 
+    from sonorant.engine.cpu.library import leave_cores_to_functions, use_threads
     from sonorant.engine.cuda import use_device
+    from sonorant.engine.encoder.reference import ReferenceEncoder
     from sonorant.engine.model.memory import check_fit, encoder_need, free_bytes
-    from sonorant.engine.model.reference import ReferenceEncoder
 
-    torch.set_num_threads(config.threads("encoder"))
     device = use_device(config.encoder_device)
+    if device.type == "cpu":
+        os.nice(NICENESS)  # first, as threads are as nice as what starts them
+    use_threads(config.threads("encoder"))
     checkpoint = load_checkpoint(config.model)
     if (need := encoder_need(checkpoint, config)) is not None:
         check_fit("encoder", need, free_bytes(device))
@@ -99,10 +102,11 @@ def _load(config: EngineConfig) -> tuple[Encoder, Mapping[str, object]]:
         torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         encoder.prepare()
     else:
-        os.nice(NICENESS)
-        _keep_freed_memory()
         encoder.load()
+        _keep_freed_memory()
+        if encoder.is_compiled:
+            leave_cores_to_functions()
         sound = np.random.default_rng(0).uniform(-0.1, 0.1, round(WARM_UP_S * encoder.sample_rate_hz))
         _encoded(sound.astype(np.float32), encoder, with_codes=True)
     start.phase("weights")
-    return encoder, {"device": str(device), "threads": torch.get_num_threads()}
+    return encoder, {"device": str(device), "threads": config.threads("encoder")}

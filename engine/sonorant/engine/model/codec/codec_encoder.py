@@ -31,12 +31,13 @@ class CodecEncoder(nn.Module):
         self.encoder_transformer = Transformer(c.stack)
         self.downsample = Downsampling(hidden, hidden, 2 * stride, stride, bias=False)
         self.quantizer = SplitQuantizer(c)
+        self.config = c
         self.num_codebooks = config.encoder_valid_num_quantizers
         self.frame_samples = config.encode_frame_samples
 
     def forward(self, samples: Tensor) -> Tensor:
         """samples [num_samples] in -1..1 -> codes [ceil(num_samples / frame_samples), codebooks]."""
-        codes = self.encode(samples[None])
+        codes = self.encode(samples[None].to(self.downsample.conv.weight.dtype))
         return codes[0, : -(-len(samples) // self.frame_samples)]
 
     def encode(self, samples: Tensor, length: Tensor | None = None) -> Tensor:
@@ -245,9 +246,12 @@ class Codebook(nn.Module):
         self.register_buffer("cluster_usage", torch.ones(size))
         self.register_buffer("embed_sum", torch.zeros(size, dim))
 
+    def entries(self) -> Tensor:  # [size, dim]
+        return self.embed_sum / self.cluster_usage.clamp(min=USAGE_EPS)[:, None]
+
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [recordings, frames, dim] -> codes of the nearest entries [recordings, frames], and these entries."""
-        entries = self.embed_sum / self.cluster_usage.clamp(min=USAGE_EPS)[:, None]
+        entries = self.entries()
         distances = torch.cdist(x.flatten(0, 1)[None].float(), entries[None].float())[0]
         codes = distances.argmin(-1).view(x.shape[:2])
         return codes, F.embedding(codes, entries)

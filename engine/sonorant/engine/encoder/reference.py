@@ -1,20 +1,26 @@
 """Encodes a recording for voice cloning: to a speaker embedding and to codec frames. Base checkpoints only.
 
-Owns both encoders, which are loaded when they are first needed. Encode once per voice, and outside the loops that serve
-streams: a recording would hold them up. One recording at a time: one of a few seconds keeps a GPU busy, and what speaks
-there gets its turn between two of them.
+Owns both encoders, which are loaded when they are first needed; on the CPU compiled functions run them. Encode once per
+voice, and outside the loops that serve streams: a recording would hold them up. One recording at a time: one of a few
+seconds keeps a GPU busy, and what speaks there gets its turn between two of them.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.cpu import encoder as compiled_codec
+from sonorant.engine.cpu import speaker as compiled_speaker
+from sonorant.engine.cpu.encoder import CompiledCodecEncoder
+from sonorant.engine.cpu.library import library
+from sonorant.engine.cpu.speaker import CompiledSpeakerEncoder
 from sonorant.engine.cuda import captured, compute_dtype, find_device
 from sonorant.engine.errors import InvalidSynthesis, UnsupportedTask
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
@@ -45,23 +51,32 @@ class ReferenceEncoder:
     def sample_rate_hz(self) -> int:
         return self._checkpoint.codec.input_sample_rate
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether compiled functions run both encoders, which are then loaded."""
+        is_speaker = isinstance(self._speaker_encoder, CompiledSpeakerEncoder)
+        return is_speaker and isinstance(self._codec_encoder, CompiledCodecEncoder)
+
     def load(self) -> None:
         """Load both encoders now, instead of when they are first needed. Raises CheckpointError."""
         _ = self._speaker_encoder, self._codec_encoder
 
     def prepare(self, seconds: Sequence[float] = USUAL_SECONDS) -> None:
         """Load both encoders, and run them once for each of these lengths: on a GPU, to capture CUDA graphs of them,
-        unless the settings want none. From now on, recordings are filled up to the next length. Raises CheckpointError.
+        unless the settings want none. From now on, recordings are filled up to the next length, but not for compiled
+        functions, which take all lengths alike. Raises CheckpointError.
         """
         codec, frame = self._codec_encoder, self._checkpoint.codec.encode_frame_samples
         with_graphs = self._device.type == "cuda" and not self._config.enforce_eager
         sizes = sorted({-(-round(each * self.sample_rate_hz) // frame) * frame for each in seconds})
-        self._codec_lengths = _Lengths(
-            sizes, self._device, _dtype(codec.downsample.conv), lambda x, length: codec.encode(x[None], length)[0]
-        )
-        self._speaker_lengths = _Lengths(sizes, self._device, torch.float32, self._embedding)
-        for lengths in (self._codec_lengths, self._speaker_lengths):
-            lengths.run_all(with_graphs=with_graphs)
+        if isinstance(codec, CodecEncoder):
+            self._codec_lengths = _Lengths(
+                sizes, self._device, _dtype(codec.downsample.conv), lambda x, length: codec.encode(x[None], length)[0]
+            )
+            self._codec_lengths.run_all(with_graphs=with_graphs)
+        if isinstance(self._speaker_encoder, SpeakerEncoder):
+            self._speaker_lengths = _Lengths(sizes, self._device, torch.float32, self._embedding)
+            self._speaker_lengths.run_all(with_graphs=with_graphs)
         if self._device.type == "cuda":
             torch.cuda.empty_cache()  # of the runs before the captures
 
@@ -108,30 +123,40 @@ class ReferenceEncoder:
         if (lengths := self._codec_lengths) is not None and lengths.has(len(values)):
             started = lengths.start(values)
             return _Started(started.outputs[: -(-len(values) // encoder.frame_samples)], started.stream)
-        return _Started(encoder(values.to(_dtype(encoder.downsample.conv))))
+        return _Started(encoder(values))
 
     def _embedding(self, x: Tensor, length: Tensor | None = None) -> Tensor:
         """x [num_samples] float32 -> [hidden]. `length` [1]: only so many samples are the recording's."""
         encoder = self._speaker_encoder
+        if isinstance(encoder, CompiledSpeakerEncoder):
+            return encoder(self._mel(x))
         mel = self._mel(x, length).to(_dtype(encoder.fc))
         embedding: Tensor = encoder(mel[None], None if length is None else length // HOP_SAMPLES)[0]
         return embedding
 
     @cached_property
-    def _speaker_encoder(self) -> SpeakerEncoder:
+    def _speaker_encoder(self) -> SpeakerEncoder | CompiledSpeakerEncoder:
         with torch.device("meta"):
             encoder = SpeakerEncoder(self._speaker)
         dtype = compute_dtype(self._config.dtype, self._checkpoint.dtype, self._device)
         self._load(encoder, "model.safetensors", "speaker_encoder.", dtype)
-        return encoder
+        functions = self._functions(dtype)
+        has_compiled = functions is not None and compiled_speaker.fits(self._speaker)
+        return CompiledSpeakerEncoder(functions, encoder) if has_compiled else encoder
 
     @cached_property
-    def _codec_encoder(self) -> CodecEncoder:
+    def _codec_encoder(self) -> CodecEncoder | CompiledCodecEncoder:
         with torch.device("meta"):
             encoder = CodecEncoder(self._checkpoint.codec)
         dtype = compute_dtype(self._config.dtype, "float32", self._device)
         self._load(encoder, "speech_tokenizer/model.safetensors", "encoder.", dtype)
-        return encoder
+        functions = self._functions(dtype)
+        has_compiled = functions is not None and compiled_codec.fits(encoder)
+        return CompiledCodecEncoder(functions, encoder) if has_compiled else encoder
+
+    def _functions(self, dtype: torch.dtype) -> Any | None:
+        """Return the compiled functions if they can compute here."""
+        return library() if self._device.type == "cpu" and dtype == torch.float32 else None
 
     def _load(self, module: torch.nn.Module, file_name: str, prefix: str, dtype: torch.dtype) -> None:
         if self._config.load_format == "dummy":
