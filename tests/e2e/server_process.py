@@ -34,6 +34,15 @@ def scrape(server: "ServerProcess") -> dict[tuple[str, str], float]:
     return {(sample.name, sample.labels.get("worker", "")): sample.value for sample in samples(server.metrics_port)}
 
 
+def refused(log: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and log of a server that does not start, and so tells nothing."""
+    process = start(log, sys.executable, SERVICE, (*LISTEN, *arguments))
+    code = process.wait(60)
+    with process.stdout as told:
+        assert not told.read()
+    return code, log.read_text()
+
+
 class ServerProcess(ToldProcess):
     """`python -m sonorant.service` on free ports; it goes when this process does."""
 

@@ -7,8 +7,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +21,7 @@ from sonorant.client import Resumed, SpeechClient, UtteranceDone, synthesis_conf
 from sonorant.engine import BUILTIN_VOICE_DIR
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
-from tests.e2e.server_process import ServerProcess, samples
+from tests.e2e.server_process import ServerProcess, refused, samples
 from tests.engine.mps_stand_in import install_mps
 from tests.free_port import free_port
 from tests.service.harness import Stub, assert_same_audio, eventually
@@ -327,24 +325,24 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def refused(*arguments: str) -> str:
-    """What a server says that cannot start."""
-    command = [sys.executable, "-m", "sonorant.service", "--processes", "2", *arguments]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert ended.returncode == 1 and not ended.stdout
-    return ended.stderr
+def said_by_one_that_cannot_start(log: Path, *arguments: str) -> str:
+    code, said = refused(log, "--processes", "2", *arguments)
+    assert code == 1
+    return said
 
 
-def test_a_port_in_use_is_told_at_once(server: ServerProcesses) -> None:
+def test_a_port_in_use_is_told_at_once(server: ServerProcesses, tmp_path: Path) -> None:
     """Also by a server that shares it among its own processes."""
-    assert "is another server running there?" in refused("--listen", server.address)
+    said = said_by_one_that_cannot_start(tmp_path / "log", "--listen", server.address)
+    assert "is another server running there?" in said
 
 
-def test_a_process_that_cannot_start_ends_the_others() -> None:
+def test_a_process_that_cannot_start_ends_the_others(tmp_path: Path) -> None:
     """Its admin port, the second one counted up, is in use."""
     with socket.create_server(("127.0.0.1", 0)) as used:
         taken = used.getsockname()[1]
-        said = refused("--listen", f"127.0.0.1:{free_port()}", "--admin-listen", f"127.0.0.1:{taken - 1}")
+        ports = ("--listen", f"127.0.0.1:{free_port()}", "--admin-listen", f"127.0.0.1:{taken - 1}")
+        said = said_by_one_that_cannot_start(tmp_path / "log", *ports)
     assert f"cannot listen on 127.0.0.1:{taken}" in said and "server process 2 ended with status 1" in said
 
 
@@ -352,11 +350,11 @@ def test_a_process_that_cannot_start_ends_the_others() -> None:
 def test_workers_that_cannot_load_end_the_server(tmp_path: Path) -> None:
     model = shutil.copytree(BUILTIN_VOICE_DIR, tmp_path / "voice")
     (model / "model.safetensors").write_bytes(b"nonsense")
-    said = refused("--listen", "127.0.0.1:0", "--model", str(model))
+    said = said_by_one_that_cannot_start(tmp_path / "log", "--model", str(model))
     assert "cannot start the engine" in said
 
 
 def test_files_are_read_before_the_model_is_loaded(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.pem")
-    said = refused("--listen", "127.0.0.1:0", "--tls-certificate", missing, "--tls-key", missing)
+    said = said_by_one_that_cannot_start(tmp_path / "log", "--tls-certificate", missing, "--tls-key", missing)
     assert missing in said and "is ready: {" not in said

@@ -13,6 +13,7 @@ from sonorant.service.audio.formats import FRAME_DURATIONS_MS
 from sonorant.service.audio.stretch import SPEEDS
 from sonorant.service.config import SOURCES, parse_args
 from sonorant.service.settings import HELP, SETTINGS
+from tests.e2e.server_process import refused
 
 
 def test_no_flags_serve_the_built_in_voice_on_loopback() -> None:
@@ -290,10 +291,9 @@ def test_what_kubernetes_tells_of_services_is_not_taken_for_settings() -> None:
 def test_an_unknown_key_stops_the_server_itself(tmp_path: Path) -> None:
     path = tmp_path / "sonorant.toml"
     path.write_text("[service]\nmax_sesions = 4\n")
-    command = [sys.executable, "-m", "sonorant.service", "--config", str(path)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert result.returncode == 2
-    assert "[service]: max_sesions is not a setting here; did you mean max_sessions?" in result.stderr
+    code, log = refused(tmp_path / "log", "--config", str(path))
+    assert code == 2
+    assert "[service]: max_sesions is not a setting here; did you mean max_sessions?" in log
 
 
 def test_new_key_prints_the_table_apart_from_the_key() -> None:

@@ -1,12 +1,13 @@
 """`sonorant-server doctor` on a machine and a checkpoint that are well, and on some that are not."""
 
+import io
 import itertools
 import re
 import shutil
 import socket
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import closing, redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from sonorant.engine.tools.doctor import Examined, Verdict, _speed
 from sonorant.engine.tools.doctor import examine as engine_findings
 from sonorant.service.access.api_keys import new_key
 from sonorant.service.config import parse_args
-from sonorant.service.doctor import _keys, _voices
+from sonorant.service.doctor import _keys, _tls, _voices, run
+from sonorant.service.owner import number_of
 from sonorant.service.voices.folder import FILES
 from sonorant.service.voices.sqlite_store import VoiceRegistry
 from tests.service.voice_values import ROOMY, about, file_of
@@ -25,22 +27,25 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 
 
 def doctor(*settings: str) -> tuple[int, dict[str, tuple[str, str]]]:
-    """Exit code, and verdict and text by subject."""
-    command = [sys.executable, "-m", "sonorant.service", "doctor", *settings]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
-    findings = {}
-    for line in result.stdout.splitlines():
-        verdict, subject, text = line[:4].strip(), line[6:16].strip(), line[18:]
-        findings[subject] = (verdict, text)
-    assert findings, result.stderr
-    return result.returncode, findings
+    """Exit code, and verdict and text by subject. What it looks at itself, it looks at in this process."""
+    config = parse_args(list(settings), {})
+    with redirect_stdout(io.StringIO()) as printed:
+        code = run(config, number_of(config))
+    return code, found_in(printed.getvalue())
+
+
+def found_in(printed: str) -> dict[str, tuple[str, str]]:
+    return {line[6:16].strip(): (line[:4].strip(), line[18:]) for line in printed.splitlines()}
 
 
 @pytest.mark.slow
 def test_a_good_checkpoint_speaks(tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text(new_key("a")[1] + new_key("b")[1])
-    code, found = doctor("--listen", "127.0.0.1:0", "--api-keys", str(tmp_path / "keys.toml"), "--device", "cpu")
-    assert code == 0
+    settings = ("--listen", "127.0.0.1:0", "--api-keys", str(tmp_path / "keys.toml"), "--device", "cpu")
+    command = [sys.executable, "-m", "sonorant.service", "doctor", *settings]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    assert ended.returncode == 0, ended.stderr
+    found = found_in(ended.stdout)
     assert {subject for subject, (verdict, _) in found.items() if verdict == "fail"} == set()
     assert list(found) == [
         "platform",
@@ -148,7 +153,6 @@ def test_what_does_not_fit_is_told_before_anything_is_loaded(tmp_path: Path) -> 
     assert found["utterance"][1] == "not tried, because of the faults above"
 
 
-def test_an_open_port_without_tls_and_keys_is_worth_a_warning(tmp_path: Path) -> None:
-    _, found = doctor("--model", str(tmp_path), "--listen", "[::]:0")
-    assert (found["tls"][0], found["api keys"][0]) == ("warn", "warn")
-    assert found["checkpoint"][0] == "fail"
+def test_an_open_port_without_tls_and_keys_is_worth_a_warning() -> None:
+    config = parse_args(["--listen", "[::]:0"], {})
+    assert (_tls(config).verdict, _keys(config).verdict) == (Verdict.WARN, Verdict.WARN)

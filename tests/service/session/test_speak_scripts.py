@@ -1,4 +1,4 @@
-"""Random scripts over hundreds of sessions at once: what holds whatever is sent, when, and whatever else happens."""
+"""Random scripts over many sessions at once: what holds whatever is sent, when, and whatever else happens."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Served, Stub, Transcript, eventually, served
 from tests.service.scripts import Plan, check, draw, play
 
-NUM_SESSIONS = 200
+NUM_SESSIONS = 120
 NUM_CHANNELS = 4
 
 Trouble = Callable[[Served, FakeEngine], Awaitable[None]]
@@ -51,7 +51,7 @@ async def server_drains(server: Served, engine: FakeEngine) -> None:
     server.drain.set()
 
 
-@pytest.mark.parametrize(("trouble", "seed"), [(none, 1), (none, 2), (workers_die, 3), (server_drains, 4)])
+@pytest.mark.parametrize(("trouble", "seed"), [(none, 1), (workers_die, 3), (server_drains, 4)])
 async def test_any_script_leaves_one_done_per_utterance_in_order_and_nothing_behind(
     trouble: Trouble, seed: int
 ) -> None:
