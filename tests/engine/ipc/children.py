@@ -9,12 +9,12 @@ from contextlib import closing
 from multiprocessing.connection import Connection
 from typing import Any
 
-from sonorant.engine.ipc.channel import Doorbell, PeerGone, RingInbox, RingOutbox
+from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.fork_server import ForkServer
 from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.heartbeat import Heartbeat
-from sonorant.engine.ipc.ring import Ring
+from sonorant.engine.ipc.ring import Doorbell, Ring, RingInbox, RingOutbox
 
 
 def echo(inbox: RingInbox[Any], outbox: RingOutbox[Any], ready: Connection) -> None:

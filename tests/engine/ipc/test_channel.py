@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.ipc.channel import Doorbell, PeerGone, QueueChannel, RingInbox, RingOutbox
+from sonorant.engine.ipc.channel import PeerGone, QueueChannel
 from sonorant.engine.ipc.messages import EndText, FrameRecord, PushText, Record
-from sonorant.engine.ipc.ring import Ring
+from sonorant.engine.ipc.ring import Doorbell, Ring, RingInbox, RingOutbox
 from tests.engine.ipc.children import EchoPair
 from tests.engine.ipc.other_side import other_side
 from tests.fakes import frame_batch

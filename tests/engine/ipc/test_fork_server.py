@@ -12,11 +12,11 @@ from contextlib import closing
 
 import pytest
 
-from sonorant.engine.ipc.channel import Doorbell
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.fork_server import ForkServer
 from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.heartbeat import Heartbeat
+from sonorant.engine.ipc.ring import Doorbell
 from tests.child_pids import child_pids
 from tests.engine.ipc import children
 from tests.open_files import open_files

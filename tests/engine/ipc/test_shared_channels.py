@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.engine.ipc.channel import Doorbell, PeerGone, RingInbox, RingOutbox
+from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.messages import (
     Command,
     EndServer,
@@ -21,7 +21,7 @@ from sonorant.engine.ipc.messages import (
     SilentStream,
     TextPositions,
 )
-from sonorant.engine.ipc.ring import Ring
+from sonorant.engine.ipc.ring import Doorbell, Ring, RingInbox, RingOutbox
 from sonorant.engine.ipc.server_ids import GENERATIONS, MAX_SERVERS, new_ids, server_of
 from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox, by_turns, sorted_by_server
 from sonorant.engine.types import FinishReason, StreamEnd

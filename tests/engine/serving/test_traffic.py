@@ -7,9 +7,8 @@ import pytest
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
-from sonorant.engine.ipc.channel import Doorbell, RingInbox, RingOutbox
 from sonorant.engine.ipc.messages import Command, EndText, OpenStream, PcmRecord
-from sonorant.engine.ipc.ring import Ring
+from sonorant.engine.ipc.ring import Doorbell, Ring, RingInbox, RingOutbox
 from sonorant.engine.serving.traffic import Traffic
 from sonorant.engine.types import PromptPlan
 from sonorant.engine.workers.seat import Seat

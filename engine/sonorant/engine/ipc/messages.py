@@ -23,9 +23,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from sonorant.engine.ipc.opening import OPEN, opening, opening_bytes, raw
+from sonorant.engine.ipc.opening import OPEN, Buffer, opening, opening_bytes, raw
 from sonorant.engine.ipc.opening import OpenStream as OpenStream
-from sonorant.engine.ipc.ring import Buffer
 from sonorant.engine.types import (
     FinishReason,
     Float32Array,

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sonorant.engine.ipc.ring import Buffer
 from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, SamplingParams
+
+Buffer = bytes | bytearray | memoryview
 
 # credit_frames, opened_s, times_text_from (NaN: None), caller; then the flags in_turn, is_background, text_ended,
 # do_sample, subtalker_do_sample, ignore_eos; then how many values of the embedding, prompt rows, trailing ids,

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from sonorant.engine.ipc.channel import PeerGone, RingInbox, RingOutbox
+from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.messages import Command, EndServer, PcmBatch, PcmRecord, TextPositions
+from sonorant.engine.ipc.ring import RingInbox, RingOutbox
 from sonorant.engine.ipc.server_ids import server_of
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone, RingOutbox
+from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.messages import (
     BeginStream,
@@ -25,6 +25,7 @@ from sonorant.engine.ipc.messages import (
     Shutdown,
     StoredRecord,
 )
+from sonorant.engine.ipc.ring import RingOutbox
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
 from sonorant.engine.later import sooner
 from sonorant.engine.talker.first_chunk import CodecTurn, FirstChunkWait

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from sonorant.engine.ipc.channel import RingInbox, RingOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat, Work
 from sonorant.engine.ipc.messages import Command, PcmRecord
-from sonorant.engine.ipc.ring import Ring
+from sonorant.engine.ipc.ring import Ring, RingInbox, RingOutbox
 
 Facts = Mapping[str, Mapping[str, Any]]  # what each worker reported when it had loaded, by the worker's name
 

@@ -18,12 +18,12 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.code2wav import process as code2wav
 from sonorant.engine.config import EngineConfig, StageName
 from sonorant.engine.errors import EngineError
-from sonorant.engine.ipc.channel import Doorbell, PeerGone, RingInbox, RingOutbox
+from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.child import Child, readable
 from sonorant.engine.ipc.fork_server import WORKERS
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import Command, FrameRecord, PcmRecord, Shutdown
-from sonorant.engine.ipc.ring import Ring
+from sonorant.engine.ipc.ring import Doorbell, Ring, RingInbox, RingOutbox
 from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox
 from sonorant.engine.talker import process as talker
 from sonorant.engine.workers.ring_sizes import RingSizes
