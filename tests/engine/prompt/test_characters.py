@@ -7,9 +7,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import example, given
 
-from sonorant.engine.prompt.characters import GAP, AsciiStream, gives_letters, lost_words, said
+from sonorant.engine.prompt.characters import GAP, AsciiStream, gives_letters, lost_words, normalize, said
 from sonorant.engine.prompt.explain import changes_of
-from sonorant.engine.prompt.nfc import normalize
 from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
 from tests.engine.prompt.texts import cut_texts, texts
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.prompt.characters import clusters, normalize
 from sonorant.engine.prompt.layout import check, check_num_tokens, fit_max_frames
-from sonorant.engine.prompt.nfc import clusters, normalize
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import resolve_language
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams

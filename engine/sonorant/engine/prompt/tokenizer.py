@@ -20,8 +20,7 @@ from tokenizers.normalizers import NFC
 from sonorant.engine.checkpoint.config import Characters
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.prompt.characters import AsciiStream, AsIs
-from sonorant.engine.prompt.nfc import NfcStream, clusters, normalize
+from sonorant.engine.prompt.characters import AsciiStream, AsIs, NfcStream, clusters, normalize
 
 # Qwen2 (transformers: models/qwen2/tokenization_qwen2.py). qwen-tts 0.1.1 replaces it when it loads a local folder with
 # `fix_mistral_regex`; the models were trained with this one.
@@ -259,7 +258,10 @@ class TokenStream:
         final = self._tokenizer.encode_word(word)
         for start in range(max(0, len(word) - self._tokenizer.max_token_bytes + 1), len(word)):
             if self._tokenizer.begins_longer_token(word[start:]):
-                final = _common_prefix(final, self._tokenizer.encode_word(word[:start]))
+                shorter = self._tokenizer.encode_word(word[:start])
+                final = final[: len(shorter)]
+                while final != shorter[: len(final)]:
+                    final.pop()
                 if not final:
                     return []
         self._word = word[sum(num_bytes for _, num_bytes in final) :]
@@ -268,15 +270,6 @@ class TokenStream:
 
 def _byte_chars(text: bytes) -> str:
     return text.decode("latin-1").translate(_UNPRINTABLE)
-
-
-def _common_prefix(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    length = 0
-    for x, y in zip(a, b, strict=False):
-        if x != y:
-            break
-        length += 1
-    return a[:length]
 
 
 def _stand_in(piece: str) -> str:
