@@ -6,7 +6,7 @@ from contextvars import ContextVar, copy_context
 
 import pytest
 
-from sonorant.service.calls.steps import MANY, PER_TURN_S, Steps
+from sonorant.service.calls.loop_share import PER_TURN_S, Steps
 
 WHO: ContextVar[str] = ContextVar("who", default="")
 PER_TURN = 4  # steps
@@ -38,8 +38,9 @@ class Calls:
             self.seen.append((self.turn, who))
             await asyncio.sleep(0)
 
-    def let_all_go(self, num_told: int = MANY) -> None:
-        self.steps.on_events(num_told)
+    def let_all_go(self, *, are_many: bool = True) -> None:
+        if are_many:
+            self.steps.on_many()
         for event in self._events:
             if not event.done():
                 event.set_result(None)
@@ -96,19 +97,10 @@ async def test_steps_of_one_caller_keep_their_order(calls: Calls) -> None:
     context.run(WHO.set, "one")
     tasks = [calls.loop.create_task(call(number), context=context.copy()) for number in range(30)]
     await asyncio.sleep(0)
-    calls.steps.on_events(MANY)
+    calls.steps.on_many()
     event.set_result(None)
     await asyncio.wait(tasks)
     assert done == list(range(30))
-
-
-async def test_few_events_are_left_to_the_loop(calls: Calls) -> None:
-    await calls.start("flood", 100)
-    before = calls.loop.call_soon
-    calls.let_all_go(MANY - 1)
-    assert calls.loop.call_soon == before
-    await calls.count_turns(2)
-    assert len(calls.seen) == 100
 
 
 async def test_what_is_nobodys_does_not_wait(calls: Calls) -> None:
@@ -160,8 +152,8 @@ async def test_more_events_while_steps_wait_change_nothing(calls: Calls) -> None
     await calls.start("flood", 100)
     calls.let_all_go()
     await calls.count_turns(2)
-    calls.steps.on_events(100 * MANY)
+    calls.steps.on_many()
     await calls.start("other")
-    calls.let_all_go(1)
+    calls.let_all_go(are_many=False)
     await calls.count_turns(60)
     assert [who for _, who in calls.seen].index("other") <= 4 * PER_TURN

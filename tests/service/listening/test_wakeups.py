@@ -8,18 +8,21 @@ from typing import Any
 import pytest
 from grpc._cython import cygrpc
 
-from sonorant.service.listening.wakeups import through_a_pipe
+from sonorant.service.listening.wakeups import MANY, through_a_pipe
 
 
 async def test_many_wakeups_are_taken_at_one_look() -> None:
-    told: list[int] = []
-    with through_a_pipe(told.append), through_a_pipe(told.clear):
+    told: list[str] = []
+    with through_a_pipe(lambda: told.append("many")), through_a_pipe(told.clear):
         read, write = cygrpc.socket.socketpair()
     read.setblocking(False)
     for _ in range(5000):  # a socket would hold 278
         os.write(write.fileno(), b"1")
     assert read.recv(1) == b"1" * 5000
-    assert read.recv(1) == b"" and told == [5000]
+    assert read.recv(1) == b"" and told == ["many"]
+    for num, was_told in ((MANY - 1, 1), (MANY, 2)):
+        os.write(write.fileno(), b"1" * num)
+        assert read.recv(1) == b"1" * num and len(told) == was_told, "few events are left to the loop"
     write.close()
     write.close()
     assert read.recv(1) == b""
@@ -31,7 +34,7 @@ def test_a_second_loop_takes_one_at_each_look() -> None:
         return taken
 
     async def opened() -> Any:
-        with through_a_pipe(lambda num: None):
+        with through_a_pipe(lambda: None):
             return cygrpc.socket.socketpair()
 
     read, write = asyncio.run(opened())
@@ -43,7 +46,7 @@ def test_a_second_loop_takes_one_at_each_look() -> None:
 
 
 async def test_grpc_has_its_sockets_back_afterwards() -> None:
-    with pytest.raises(ValueError, match="anything"), through_a_pipe(lambda num: None):
+    with pytest.raises(ValueError, match="anything"), through_a_pipe(lambda: None):
         assert cygrpc.socket.AF_INET is socket.AF_INET
         raise ValueError("anything")
     assert cygrpc.socket is socket

@@ -1,9 +1,15 @@
-"""Limits how much of each turn of the event loop goes into what callers send: their texts, and large messages.
+"""Shares each turn of the event loop out among callers: steps of their calls, texts, and large messages.
 
-Each piece of such work is short. But when many sessions each do one in the same turn, all audio and calls wait for all
-of them. So all pieces share one allowance, which is renewed in the next turn once half of it is used. When it is used
-up, pieces wait for later turns, taken from the callers in rotation. A piece that overdraws the allowance is paid for by
-the next turns, which then do no such work.
+Left to itself, the loop does all that is due, in the order in which it became due. If a client has a thousand calls and
+each has a step to do, whatever others wait for comes behind all of these, and a call takes several steps. So once many
+events have come from gRPC at the same time, steps of calls wait in `Steps`, and callers take turns with them, for so
+long in each turn of the loop. When none waits any more, they are left to the loop again and cost nothing. Only steps of
+tasks wait. Other callbacks of the loop run at once: they may be for all callers.
+
+What callers send, texts and large messages, is worked on in pieces, by `LoopShare`. Each piece is short. But when many
+sessions each do one in the same turn, all audio and calls wait for all of them. So all pieces share one allowance,
+which is renewed in the next turn once half of it is used. When it is used up, pieces wait for later turns, taken from
+the callers in rotation. A piece that overdraws the allowance is paid for by the next turns, which then do no such work.
 """
 
 import asyncio
@@ -19,7 +25,51 @@ from sonorant.engine import FairQueue
 P = ParamSpec("P")
 T = TypeVar("T")
 
-PER_TURN_S = 0.004  # of processor time
+PER_TURN_S = 0.004  # of processor time, for steps and once more for pieces
+
+_Step = tuple[Callable[..., object], tuple[Any, ...], Context]
+
+
+class Steps:
+    """Belongs to an event loop, and stands before its `call_soon` while steps wait."""
+
+    def __init__(self, who: Callable[[Context], str], clock: Callable[[], float] = time.thread_time) -> None:
+        """`who`: the caller for whom a context's code runs; "" if it is nobody's. `clock`: processor time of the
+        loop's thread, so that time spent waiting for a core is not charged."""
+        self._who = who
+        self._clock = clock
+        self._waiting = FairQueue[_Step]()
+        self._loop: Any = None  # while we stand before it
+        self._soon: Callable[..., Any]  # its own `call_soon`
+
+    def on_many(self) -> None:
+        """Note that many events have come, each of which may let a call take a step."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+            self._soon = self._loop.call_soon
+            self._loop.call_soon = self._call_soon
+            self._soon(self._turn)
+
+    def _call_soon(self, callback: Callable[..., object], *args: Any, context: Context | None = None) -> Any:
+        is_step = isinstance(getattr(callback, "__self__", None), asyncio.Task)
+        if is_step and context is not None and (who := self._who(context)):
+            self._waiting.push((callback, args, context), who)
+            return None  # tasks do not look at it
+        return self._soon(callback, *args, context=context)
+
+    def _turn(self) -> None:
+        until_s = self._clock() + PER_TURN_S
+        try:
+            while self._waiting and self._clock() < until_s:
+                step, args, context = self._waiting.popleft()
+                context.run(step, *args)
+        finally:
+            if self._waiting:
+                self._soon(self._turn)
+            else:
+                del self._loop.call_soon
+                del self._soon
+                self._loop = None
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,7 @@ from grpc.aio import _server
 
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.call_queue import host_of
-from sonorant.service.calls.steps import Steps
+from sonorant.service.calls.loop_share import Steps
 from sonorant.service.listening.wakeups import through_a_pipe
 
 NUM_ACCEPTORS = 512  # some 8 ms of processor time, if so many wait
@@ -28,7 +28,7 @@ class Server(_server.Server):  # type: ignore[misc]
     def __init__(
         self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, str | int]]
     ) -> None:
-        with through_a_pipe(Steps(call_context.who).on_events):
+        with through_a_pipe(Steps(call_context.who).on_many):
             super().__init__(None, (), interceptors, options, None, None)
         self._handlers: list[grpc.GenericRpcHandler] = []
         self._interceptors = tuple(interceptors)

@@ -20,8 +20,9 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 from grpc._cython import cygrpc
 
 MOST_BYTES = 65_536  # what a pipe holds
+MANY = 16  # events at the same time
 
-_Tell = Callable[[int], None]
+_Tell = Callable[[], None]
 _told: WeakKeyDictionary[asyncio.AbstractEventLoop, _Tell] = WeakKeyDictionary()  # by loop; all use the same pipe
 
 
@@ -45,8 +46,8 @@ class _End:
             data = os.read(self._fd, MOST_BYTES if self._first() is loop else 1)
         except BlockingIOError:
             return b""
-        if tell := _told.get(loop):
-            tell(len(data))
+        if len(data) >= MANY and (tell := _told.get(loop)):
+            tell()
         return data
 
     def close(self) -> None:
@@ -70,13 +71,13 @@ class _Pipes:
 
 
 @contextmanager
-def through_a_pipe(on_events: Callable[[int], None]) -> Iterator[None]:
+def through_a_pipe(on_many: Callable[[], None]) -> Iterator[None]:
     """Have gRPC use a pipe if it sets itself up meanwhile, which it does once, with its first server or channel.
 
-    Then `on_events` is called in the running loop, with their number, before gRPC deals with events. Of each loop the
+    Then `on_many` is called in the running loop before gRPC deals with events, if there are MANY. Of each loop the
     first one counts.
     """
-    _told.setdefault(asyncio.get_running_loop(), on_events)
+    _told.setdefault(asyncio.get_running_loop(), on_many)
     cygrpc.socket = _Pipes()
     try:
         yield
