@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.service.text.cutting import Cutter
+from sonorant.service.text.segmenter import Cutter
 
 SENTENCES = {
     "en": "Dr. Lee paid $25.99 at 10:30 a.m. for it. He said: “Really?” Nobody knew. It was version 3.5, of course! ",
