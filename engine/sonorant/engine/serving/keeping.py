@@ -14,7 +14,6 @@ from sonorant.engine.ipc.messages import Command
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd
 
 Send: TypeAlias = Callable[[Command], None]
-GRANT_LUMP_FRAMES = 8
 
 
 class KeptStream(Protocol):
@@ -75,33 +74,6 @@ class Keeper(Protocol):
 
     def end(self, stream: KeptStream, end: StreamEnd) -> None:
         """End a stream that does not run."""
-
-
-class StreamCredit:
-    """How many frames a stream may have, known ones included. Grants are gathered into lumps, so that a stream which is
-    paced by its listener is decoded in chunks."""
-
-    def __init__(self, num_known: int, num_frames: int) -> None:
-        """`num_frames`: that may be made after the known ones, before the first grant. Raises ValueError for less than
-        one."""
-        if num_frames < 1:  # would make the worker fail, and all streams with it
-            raise ValueError(f"a stream was opened with a credit of {num_frames} frames; frame 0 needs 1")
-        self.allowed = num_known + num_frames
-        self.gathered = 0  # granted, but not yet in `allowed`
-        self._lump = min(GRANT_LUMP_FRAMES, num_frames)
-
-    def grant(self, num_frames: int) -> int:
-        """Allow so many more. Return how many more the workers may make now."""
-        self.gathered += num_frames
-        # A stream that begins with less credit than a lump uses smaller lumps, until it gets larger grants.
-        self._lump = min(GRANT_LUMP_FRAMES, max(self._lump, num_frames))
-        return self.take() if self.gathered >= self._lump else 0
-
-    def take(self) -> int:
-        """Allow what is gathered, and return how much that is."""
-        more, self.gathered = self.gathered, 0
-        self.allowed += more
-        return more
 
 
 def local_end(reason: FinishReason, detail: str = "") -> StreamEnd:

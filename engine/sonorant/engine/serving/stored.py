@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch
-from sonorant.engine.serving.keeping import Keeper, Send, StreamCredit, local_end
+from sonorant.engine.serving.keeping import Keeper, Send, local_end
+from sonorant.engine.serving.stream import StreamCredit
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd
 
 

@@ -5,17 +5,20 @@ its workers. It knows nothing of them; its keeper runs it where there is room.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from sonorant.engine.ipc.messages import CancelStream, EndText, GrantCredit, OpenStream, PushText
 from sonorant.engine.prompt.layout import PromptLayout
-from sonorant.engine.serving.keeping import Keeper, Send, StreamCredit, local_end
+from sonorant.engine.serving.keeping import Keeper, Send, local_end
 from sonorant.engine.serving.model import Model
 from sonorant.engine.serving.stream_text import StreamText
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd, SynthesisParams
+
+GRANT_LUMP_FRAMES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,33 @@ class Opening:
     caller: int  # slots are shared out among callers; 0 is nobody in particular
     in_turn: bool
     is_background: bool
+
+
+class StreamCredit:
+    """How many frames a stream may have, known ones included. Grants are gathered into lumps, so that a stream which is
+    paced by its listener is decoded in chunks."""
+
+    def __init__(self, num_known: int, num_frames: int) -> None:
+        """`num_frames`: that may be made after the known ones, before the first grant. Raises ValueError for less than
+        one."""
+        if num_frames < 1:  # would make the worker fail, and all streams with it
+            raise ValueError(f"a stream was opened with a credit of {num_frames} frames; frame 0 needs 1")
+        self.allowed = num_known + num_frames
+        self.gathered = 0  # granted, but not yet in `allowed`
+        self._lump = min(GRANT_LUMP_FRAMES, num_frames)
+
+    def grant(self, num_frames: int) -> int:
+        """Allow so many more. Return how many more the workers may make now."""
+        self.gathered += num_frames
+        # A stream that begins with less credit than a lump uses smaller lumps, until it gets larger grants.
+        self._lump = min(GRANT_LUMP_FRAMES, max(self._lump, num_frames))
+        return self.take() if self.gathered >= self._lump else 0
+
+    def take(self) -> int:
+        """Allow what is gathered, and return how much that is."""
+        more, self.gathered = self.gathered, 0
+        self.allowed += more
+        return more
 
 
 class EngineStream:
@@ -66,6 +96,8 @@ class EngineStream:
         self._first_opened_s = 0.0
         self.was_heard = False  # whether workers of this process have delivered any of its audio
         self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
+        # Waits for the next chunk or for the end. The end comes exactly once; do not call this after it.
+        self.next_event: Callable[[], Coroutine[Any, Any, PcmChunk | StreamEnd]] = self._events.get
 
     # For callers
 
@@ -116,10 +148,6 @@ class EngineStream:
             self._send(CancelStream(self.run_id))
         else:
             self._keeper.end(self, local_end(FinishReason.CANCELLED))
-
-    async def next_event(self) -> PcmChunk | StreamEnd:
-        """Wait for the next chunk or for the end. The end comes exactly once; do not call this after it."""
-        return await self._events.get()
 
     def ready_events(self) -> list[PcmChunk | StreamEnd]:
         """Return all events that `next_event` would return without waiting."""
