@@ -11,11 +11,14 @@ from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.fork_server import ForkServer
 from sonorant.engine.kernels.folder import wait_until_filled
+from sonorant.engine.tools import doctor
+from sonorant.engine.tools.doctor import Examined, Verdict
 from sonorant.engine.workers import ahead
 from sonorant.engine.workers.ahead import Noted, Wanted, compiling, note, noted
 
 CARD = Card.of("a card", (9, 0), 80 * GIB, multiprocessors=132)
 CONFIG = EngineConfig(BUILTIN_VOICE_DIR)
+CORES = len(os.sched_getaffinity(0))
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +49,22 @@ def test_pairs_with_the_same_kernels_are_compiled_for_once(monkeypatch: pytest.M
     monkeypatch.setattr(ahead, "find_card", lambda device: None if device == "cpu" else CARD)
     configs = [CONFIG, CONFIG, CONFIG.but(num_slots=4), CONFIG.but(talker_device="cpu")]
     assert [each.config for each in ahead.wanted_by(configs)] == [CONFIG, configs[2]]
+
+
+def test_the_doctor_tells_what_will_be_compiled_and_how_long_that_took(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def told(config: EngineConfig) -> tuple[Verdict, str]:
+        return doctor._kernels(Examined([config]))
+
+    monkeypatch.setattr(ahead, "find_card", lambda device: None if device == "cpu" else CARD)
+    config = CONFIG.but(talker_device="cuda:0")
+    will = f"the first start with these settings compiles 60 to 150, on {CORES} cores, into {tmp_path}"
+    assert told(CONFIG.but(talker_device="cpu")) == (Verdict.PASS, "no GPU, so none are compiled")
+    assert told(config) == (Verdict.WARN, will)
+    note(Wanted(config, CARD), Noted(150, 41.5))
+    assert told(config) == (Verdict.PASS, f"150 were compiled in 42 s; they are in {tmp_path}")
+    assert told(config.but(num_slots=4)) == (Verdict.WARN, f"{will}; for others 150 took 42 s here")
 
 
 async def test_nothing_is_started_where_nothing_is_to_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.ring import MACHINES, Ring
 from sonorant.engine.kernels.folder import cache_folder
 from sonorant.engine.tools.compiler import CannotCompile, check_compiler
-from sonorant.engine.workers.ahead import noted, wanted_by
+from sonorant.engine.workers.ahead import last_noted, noted, wanted_by
 from sonorant.engine.workers.auto import sizes_text
 from sonorant.engine.workers.mps import this_machine
 from sonorant.engine.workers.mps_plan import Sharing, plan_mps
@@ -175,8 +175,11 @@ def _kernels(examined: Examined) -> tuple[Verdict, str]:
     done = [f"{each.num_kernels} were compiled in {each.seconds:.0f} s" for each in found if each is not None]
     if len(done) == len(found):
         return Verdict.PASS, f"{', '.join(done)}; they are in {cache_folder()}"
-    cores = len(os.sched_getaffinity(0))
-    return Verdict.WARN, f"the first start with these settings compiles them, on {cores} cores, into {cache_folder()}"
+    cores, last = len(os.sched_getaffinity(0)), last_noted()
+    text = f"the first start with these settings compiles 60 to 150, on {cores} cores, into {cache_folder()}"
+    if last is not None:
+        text += f"; for others {last.num_kernels} took {last.seconds:.0f} s here"
+    return Verdict.WARN, text
 
 
 def _mps(examined: Examined) -> tuple[Verdict, str]:

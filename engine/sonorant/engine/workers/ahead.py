@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 MODULE = "sonorant.engine.tools.kernels"  # which knows the workers, and is known by nobody
 KERNELS = Path(__file__).parents[1] / "kernels"
+NOTE = "sonorant-"  # with which the names of notes begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Wanted:
         offers = (card.architecture, card.multiprocessors, card.shared_bytes, card.has_clusters, card.capability)
         made_with = [_version(name) for name in ("torch", "triton", "cuda-bindings", "nvidia-cuda-nvrtc")]
         key = repr((sources, sizes, offers, made_with))
-        return cache_folder() / f"sonorant-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+        return cache_folder() / f"{NOTE}{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +71,19 @@ def wanted_by(configs: Sequence[EngineConfig]) -> list[Wanted]:
 
 def noted(wanted: Wanted) -> Noted | None:
     """Return what was noted about these kernels; None if they have not all been compiled."""
+    return _read(wanted.note())
+
+
+def last_noted() -> Noted | None:
+    """Return what was noted last, for whichever settings."""
+    with suppress(OSError, ValueError):  # ValueError: there is none
+        return _read(max(cache_folder().glob(f"{NOTE}*.json"), key=lambda path: path.stat().st_mtime))
+    return None
+
+
+def _read(path: Path) -> Noted | None:
     with suppress(OSError, ValueError, TypeError):
-        return Noted(**json.loads(wanted.note().read_text()))
+        return Noted(**json.loads(path.read_text()))
     return None
 
 
