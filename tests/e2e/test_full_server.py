@@ -7,7 +7,16 @@ from contextlib import AsyncExitStack, aclosing
 import grpc
 import pytest
 
-from sonorant.client import AudioChunk, Queued, ServerBusy, SpeechClient, UtteranceDone, scheduling, synthesis_config
+from sonorant.client import (
+    AudioChunk,
+    Queued,
+    ServerBusy,
+    SpeechClient,
+    UtteranceDone,
+    UtteranceStarted,
+    scheduling,
+    synthesis_config,
+)
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.e2e.test_processes import CONFIG as SEEDED
@@ -33,34 +42,61 @@ async def listen(client: SpeechClient) -> None:
             pass
 
 
-async def hear(client: SpeechClient, *, batch: bool = False) -> tuple[int, bytes]:
-    """Wait for a place, and return how many went first and the audio."""
-    patient = scheduling(max_wait_ms=60_000, batch=batch)
-    payloads = [payload async for payload in client.stream(TEXT, CONFIG, scheduling=patient)]
-    first, last = payloads[0], payloads[-1]
-    assert isinstance(first, Queued) and isinstance(last, UtteranceDone)
-    return first.num_ahead, b"".join(payload.data for payload in payloads if isinstance(payload, AudioChunk))
+class Waiting:
+    """Calls that wait for a place: how many go ahead of each, and in which order they got theirs."""
+
+    def __init__(self) -> None:
+        self.num_ahead: dict[str, int] = {}
+        self.begun: list[str] = []
+
+    async def hear(self, name: str, client: SpeechClient, *, batch: bool = False) -> bytes:
+        patient = scheduling(max_wait_ms=60_000, batch=batch)
+        audio = b""
+        async for payload in client.stream(TEXT, CONFIG, scheduling=patient):
+            match payload:
+                case Queued(num_ahead=num_ahead):
+                    self.num_ahead[name] = num_ahead
+                case UtteranceStarted():
+                    self.begun.append(name)
+                case AudioChunk(data=data):
+                    audio += data
+        return audio
+
+    async def begin(self, name: str, client: SpeechClient, *, batch: bool = False) -> "asyncio.Task[bytes]":
+        """Return the call once it waits."""
+        hearing = asyncio.create_task(self.hear(name, client, batch=batch))
+        await eventually(lambda: name in self.num_ahead, True)
+        return hearing
 
 
 @pytest.mark.timeout(180)
-async def test_calls_wait_for_a_place_whichever_process_has_it(server: ServerProcesses) -> None:
+async def test_calls_wait_for_a_place_whichever_process_has_it_and_background_ones_behind_others(
+    server: ServerProcesses,
+) -> None:
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(SpeechClient(server.address)) for _ in range(NUM_PLACES + 4)]
-        whole = (await clients[0].synthesize(TEXT, CONFIG)).audio
-        taking = [asyncio.create_task(listen(client)) for client in clients[:NUM_PLACES]]
+        one, other = await clients_of_each(stack, server, 4)
+        whole = (await one[0].synthesize(TEXT, CONFIG)).audio
+        taking = [asyncio.create_task(listen(client)) for client in (*one[:2], *other[:2])]
         await eventually(lambda: server.value("tts_pair_streams"), NUM_PLACES, timeout_s=60)
         with pytest.raises(ServerBusy, match="all"):
-            await clients[0].synthesize(TEXT, CONFIG)
-        batch = asyncio.create_task(hear(clients[-1], batch=True))
-        waiting = [asyncio.create_task(hear(client)) for client in clients[NUM_PLACES:-1]]
-        await asyncio.sleep(0.5)
-        assert not any(task.done() for task in (batch, *waiting))
-        for task in taking:
+            await one[0].synthesize(TEXT, CONFIG)
+        waiting = Waiting()
+        hearing = [
+            await waiting.begin("background", one[2], batch=True),
+            await waiting.begin("first", one[3]),
+            await waiting.begin("second", one[3]),
+            await waiting.begin("of the other", other[3]),
+        ]
+        # Each process has a queue of its own.
+        assert waiting.num_ahead == {"background": 0, "first": 0, "second": 1, "of the other": 0}
+        assert not waiting.begun
+        for num_begun, task in enumerate(taking, 1):
             task.cancel()
+            await eventually(lambda most=num_begun: len(waiting.begun) >= most, True, timeout_s=60)
         async with asyncio.timeout(60):
-            heard = await asyncio.gather(batch, *waiting)
-        for _, audio in heard:
-            assert_same_audio(audio, whole)
+            for audio in await asyncio.gather(*hearing):
+                assert_same_audio(audio, whole)
+        assert [name for name in waiting.begun if name != "of the other"] == ["first", "second", "background"]
         await eventually(lambda: server.value("tts_pair_streams"), 0, timeout_s=60)
 
 

@@ -1,6 +1,5 @@
 """The log of a real server: JSON lines with ids, and nothing that anyone said."""
 
-import asyncio
 import io
 import json
 import logging
@@ -15,7 +14,7 @@ from sonorant.service.log_filters import LOG_FILTERS
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
-from tests.service.harness import Transcript, config, end, failure, read_all, read_until, say, served
+from tests.service.harness import Transcript, config, end, eventually, failure, read_all, read_until, say, served
 
 SECRET = "Xylophones whisper"
 
@@ -84,7 +83,7 @@ async def test_a_bug_is_logged_under_the_id_that_the_caller_was_given(
         request_id = details["RequestInfo"].request_id
         assert request_id in message
         assert "ZeroDivision" not in message
-        await asyncio.sleep(0.05)
+        await eventually(lambda: "call ended" in stream.getvalue(), True)
     (failed,) = [line for line in map(json.loads, stream.getvalue().splitlines()) if "exception" in line]
     assert failed["request_id"] == request_id
     assert "ZeroDivisionError" in failed["exception"]

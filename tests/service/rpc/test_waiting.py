@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import grpc
@@ -79,8 +80,7 @@ async def test_a_place_that_becomes_free_goes_to_those_that_wait() -> None:
             asyncio.ensure_future(server.stub.Synthesize(SynthesizeRequest(text="b", scheduling=PATIENT)))
             for _ in range(3)
         ]
-        await asyncio.sleep(0.1)
-        assert not any(call.done() for call in waiting)
+        await eventually(partial(num_waiting, server), 3)
         taking.cancel()
         async with asyncio.timeout(20):
             assert [response.reason for response in await asyncio.gather(*waiting)] == [COMPLETED] * 3

@@ -217,10 +217,13 @@ async def test_client_cancel_stops_the_engine_and_submits_nothing_more() -> None
         await read_until(call, transcript, "audio")
         opened = engine._next_id
         call.cancel()
+
+        async def num_sessions() -> int:
+            return int((await server.stub.GetCapabilities(GetCapabilitiesRequest())).active_sessions)
+
+        await eventually(num_sessions, 0)
         await eventually(lambda: engine.num_streams, 0, 2)
-        await asyncio.sleep(0.05)
         assert engine._next_id == opened, "the queued utterance was not begun"
-        assert (await server.stub.GetCapabilities(GetCapabilitiesRequest())).active_sessions == 0
 
 
 async def test_a_client_that_stops_reading_bounds_what_is_made() -> None:
