@@ -41,6 +41,7 @@ class Walk:
         self._roots, self._but = roots, (but, "service/operations/garbage.py")
         self._begin, self._after, self._end = begin, after, end
         self.is_over = False
+        self.begins_anew = False  # if `end` comes before `after`
         self.functions: dict[tuple[str, str], None] = {}  # file and name, in order
 
     def __enter__(self) -> "Walk":
@@ -58,7 +59,10 @@ class Walk:
             return
         if self.functions or not self._begin or name == self._begin:
             self.functions[file, name] = None
-            self.is_over = name == self._end and self.has(self._after)
+            if name == self._end:
+                self.is_over = self.has(self._after)
+                if self.begins_anew and not self.is_over:
+                    self.functions.clear()
 
     def has(self, name: str) -> bool:
         return any(each == name for _, each in self.functions)
@@ -146,8 +150,11 @@ async def spoken(stub: Any) -> Any:
 async def chunk(stub: Any) -> Walk:
     call = await spoken(stub)
     await until_heard(call, 3)
-    with Walk(*SERVER, begin="Traffic._receive", after="Outbox.send", end="CallRecord.response") as walk:
-        await until_heard(call, 2)
+    walk = Walk(*SERVER, begin="Traffic._receive", after="Speech.take", end="CallRecord.response")
+    walk.begins_anew = True
+    with walk:
+        while not walk.is_over:
+            await until_heard(call, 1)
     call.cancel()
     return walk
 
