@@ -197,8 +197,8 @@ class CompiledCode2Wav:
             scales = self._kept.tensor(largest)
             weight = (weight / largest[:, None, None]).round_().short()
         packed = weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1)  # [out / 16, taps, in, 16]
-        if self.is_rounded:
-            packed = packed.reshape(*packed.shape[:2], -1, 2, LANES).transpose(3, 4)  # [out / 16, taps, in / 2, 16, 2]
+        if self.is_rounded:  # [out / 16, taps, in / 2, 16, 2]
+            packed = weight.reshape(-1, LANES, num_in // 2, 2, taps).permute(0, 4, 2, 1, 3)
         start = 0 if tail is None else self._tail(tail)
         addresses = self._kept.tensor(packed.contiguous()), scales, self._kept.tensor(bias)
         return Conv(num_in, num_out, taps, dilation, start, *addresses)

@@ -48,11 +48,12 @@ typedef struct {
 typedef struct {
   const Stack *predictor;
   int64_t hidden, num_codebooks, vocab, predictor_vocab, eos;  // the predictor's hidden size may be smaller
+  int64_t tables_format;               // BFLOAT16 or FLOAT32
   const void *head;                    // [vocab, hidden]
   const void *const *predictor_heads;  // for each codebook from the second on: [predictor_vocab, predictor's hidden]
   const void *shrink;                  // [predictor's hidden, hidden]; NULL if they are the same
   const float *shrink_bias;
-  const float *const *tables;          // for each codebook: [ids, hidden]
+  const char *const *tables;           // for each codebook: [ids, hidden]
   const uint8_t *banned;               // [vocab]
   // by slot:
   uint8_t *seen;      // [slots, vocab]
@@ -287,6 +288,13 @@ int stack_forward(const Stack *stack, float *x, int64_t rows, const int64_t *slo
   return forward(stack, x, rows, slots, positions, pool, watch);
 }
 
+// Copies the row of a code from its codebook's table.
+INLINE void look_up(float *row, const Frames *f, int64_t book, int64_t code) {
+  int64_t size = f->tables_format == FLOAT32 ? 4 : 2;
+  const char *at = f->tables[book] + code * f->hidden * size;
+  for (int64_t i = 0; i < f->hidden; i += LANES) store(row + i, widened(at + i * size, (int)f->tables_format));
+}
+
 // Samples codes [rows, codebooks], a frame for each row, from hidden states [rows, hidden], and updates what is kept by
 // slot. If the scores are not finite, a row's first code is -1 and its other codes mean nothing. Returns -1 if there is
 // no memory.
@@ -312,10 +320,10 @@ int draw_frames(const Frames *f, const float *hidden, int64_t rows, const int64_
     codes[r * books] = (int16_t)code;
     code = most(code, 0);
     f->seen[slot * f->vocab + code] = 1;
-    const float *embedding = f->tables[0] + code * h;
+    float *embedding = wide + (2 * r + 1) * h;
+    look_up(embedding, f, 0, code);
     memcpy(f->last_frame + slot * h, embedding, h * sizeof *wide);
     memcpy(wide + 2 * r * h, hidden + r * h, h * sizeof *wide);
-    memcpy(wide + (2 * r + 1) * h, embedding, h * sizeof *wide);
     pages[r] = r;
     row_of[2 * r] = row_of[2 * r + 1] = r;
     position[2 * r] = 0, position[2 * r + 1] = 1;
@@ -330,10 +338,9 @@ int draw_frames(const Frames *f, const float *hidden, int64_t rows, const int64_
       int64_t code = drawn(scores + r * f->predictor_vocab, f->predictor_vocab, &f->later, slots[r], uniform, spare);
       code = most(code, 0);
       codes[r * books + book] = (int16_t)code;
-      const float *embedding = f->tables[book] + code * h;
-      float *kept = f->last_frame + slots[r] * h;
+      float *embedding = wide + r * h, *kept = f->last_frame + slots[r] * h;
+      look_up(embedding, f, book, code);
       for (int64_t i = 0; i < h; i += LANES) store(kept + i, load(kept + i) + load(embedding + i));
-      memcpy(wide + r * h, embedding, h * sizeof *wide);
       row_of[r] = r;
       position[r] = book + 1;
     }

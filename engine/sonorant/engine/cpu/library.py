@@ -67,6 +67,7 @@ class Frames(Structure):
     _fields_ = [
         ("predictor", POINTER(Stack)),
         *((name, c_int64) for name in ("hidden", "num_codebooks", "vocab", "predictor_vocab", "eos")),
+        ("tables_format", c_int64),
         *((name, c_void_p) for name in ("head", "predictor_heads", "shrink", "shrink_bias", "tables", "banned")),
         *((name, c_void_p) for name in ("seen", "last_frame", "seed", "penalty")),
         ("first", Sampling),

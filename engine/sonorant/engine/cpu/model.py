@@ -74,7 +74,7 @@ def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Ke
     """Make the structure, except for the fields that are kept by slot, which the caller sets."""
     num_codebooks = checkpoint.talker.num_codebooks
     heads, tables = talker.code_predictor.lm_head, talker.code_predictor.model.codec_embedding
-    embeddings = [talker.model.codec_embedding, *tables][:num_codebooks]
+    embeddings = [_weight(each) for each in (talker.model.codec_embedding, *tables)][:num_codebooks]
     shrink = talker.code_predictor.small_to_mtp_projection
     has_shrink = not isinstance(shrink, nn.Identity)
     return Frames(
@@ -84,11 +84,12 @@ def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Ke
         vocab=checkpoint.talker.vocab_size,
         predictor_vocab=checkpoint.code_predictor.vocab_size,
         eos=checkpoint.talker.codec_eos_id,
+        tables_format=FORMATS[str(embeddings[0].dtype).removeprefix("torch.")],
         head=kept.tensor(packed(talker.codec_head.weight, weights)),
         predictor_heads=kept.tensors([packed(_weight(head), weights) for head in heads]),
         shrink=kept.tensor(packed(_weight(shrink), weights)) if has_shrink else None,
         shrink_bias=kept.tensor(shrink.bias) if has_shrink and isinstance(shrink.bias, Tensor) else None,
-        tables=kept.tensors([_weight(each) for each in embeddings]),
+        tables=kept.tensors(embeddings),
     )
 
 

@@ -54,7 +54,7 @@ class FrameWork:
 
 def rounded_work(checkpoint: Checkpoint, rounding: Rounding) -> FrameWork:
     with torch.device("meta"):
-        talker = Talker(checkpoint)  # not joined: on the meta device that would import PyTorch's compiler
+        talker = Talker(checkpoint)
         use_rounded(talker, rounding)
     predictor = talker.code_predictor
     later = checkpoint.talker.num_codebooks - 1

@@ -138,6 +138,9 @@ def store_transposed(module: nn.Module) -> None:
 
 
 def _joined(parts: list[Tensor]) -> nn.Parameter:
+    if parts[0].is_meta:  # there `cat` imports torch's compiler first, which takes seconds and 150 MB
+        rows = sum(len(part) for part in parts)
+        return nn.Parameter(parts[0].new_empty(rows, *parts[0].shape[1:]), requires_grad=False)
     return nn.Parameter(torch.cat(parts), requires_grad=False)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.model.talker import Talker
+from sonorant.engine.model.weights import Embedding
 
 TILE = 16  # outputs; as in products.h
 
@@ -60,8 +61,8 @@ class Rounding:
         return (numbers.float() * factors[..., None]).flatten(2).flatten(0, 1)
 
 
-INT8 = Rounding("int8", 8, 128, torch.float32, "int8-2")
-INT4 = Rounding("int4", 4, 32, torch.bfloat16, "int4-2")
+INT8 = Rounding("int8", 8, 128, torch.float32, "int8-3")
+INT4 = Rounding("int4", 4, 32, torch.bfloat16, "int4-3")
 ROUNDINGS = {each.name: each for each in (INT8, INT4)}
 
 
@@ -89,14 +90,18 @@ class RoundedLinear(nn.Module):
 
 def use_rounded(talker: Talker, rounding: Rounding) -> None:
     """Round what a frame reads, in a talker on the CPU whose projections are joined: all matrices but those that text
-    passes. The rest becomes float32, except for the table of text. On the meta device only the shapes change."""
+    passes. The rest becomes float32, except for the tables, whose rows do. On the meta device only shapes change."""
     for parent in list(talker.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear) and parent is not talker.text_projection:
                 setattr(parent, name, _rounded(child, rounding))
-    for name, parameter in talker.named_parameters():
-        if parameter.dtype != torch.int8 and name != "model.text_embedding.weight":
-            parameter.data = parameter.data.float()
+    for module in talker.modules():
+        if isinstance(module, Embedding):
+            module.given = torch.float32
+            continue
+        for parameter in module.parameters(recurse=False):
+            if parameter.dtype != torch.int8:
+                parameter.data = parameter.data.float()
 
 
 def _rounded(linear: nn.Linear, rounding: Rounding) -> RoundedLinear:

@@ -52,8 +52,7 @@ class Talker(nn.Module):
         self.text_projection = nn.Identity()
 
     def embed_text(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative
-        rows = self.model.text_embedding(ids.clamp(min=0)).to(self.model.codec_embedding.weight.dtype)
-        projected: Tensor = self.text_projection(rows)
+        projected: Tensor = self.text_projection(self.model.text_embedding(ids.clamp(min=0)))
         return projected.masked_fill_((ids < 0)[:, None], 0)
 
     def embed_codec(self, ids: Tensor) -> Tensor:  # [rows] -> [rows, hidden]; zeros where the id is negative

@@ -60,11 +60,18 @@ class TensorFile:
 
 
 class Embedding(nn.Embedding):
-    """An embedding table that is not initialized on the meta device, as PyTorch would import its compiler for that."""
+    """An embedding table that is not initialized on the meta device, as PyTorch would import its compiler for that.
+    Its rows are given as `given`, None: as the table has them."""
+
+    given: torch.dtype | None = None
 
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows = super().forward(ids)
+        return rows if self.given is None else rows.to(self.given)
 
 
 def load_module(

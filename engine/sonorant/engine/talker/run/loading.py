@@ -29,11 +29,10 @@ def load_rounded_talker(checkpoint: Checkpoint, config: EngineConfig, rounding: 
     path = kept_path(checkpoint, config, rounding.conversion)
     if (kept := read_kept(path)) is None:
         talker = _rounded(checkpoint, config, rounding)
-        keep(path, talker.state_dict())
+        keep(path, {name: _by_columns(name, each) for name, each in talker.state_dict().items()})
         kept = read_kept(path)  # what is mapped takes no memory where nobody reads it
     if kept is not None:
-        talker = _mapped(checkpoint, rounding, kept)
-    store_transposed(talker.text_projection)
+        return _mapped(checkpoint, rounding, kept)
     return talker
 
 
@@ -42,6 +41,7 @@ def _rounded(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -
     talker = _loaded(checkpoint, config, cpu, compute_dtype("auto", checkpoint.dtype, torch.device("cuda")))
     talker.join()
     use_rounded(talker, rounding)
+    store_transposed(talker.text_projection)
     return talker
 
 
@@ -52,9 +52,14 @@ def _mapped(checkpoint: Checkpoint, rounding: Rounding, kept: Mapping[str, Tenso
         use_rounded(talker, rounding)
     for name in talker.state_dict():
         parent, _, own = name.rpartition(".")
-        setattr(talker.get_submodule(parent), own, nn.Parameter(kept[name], requires_grad=False))
+        setattr(talker.get_submodule(parent), own, nn.Parameter(_by_columns(name, kept[name]), requires_grad=False))
     talker.eval()
     return talker
+
+
+def _by_columns(name: str, tensor: Tensor) -> Tensor:
+    """Turn a matrix that is stored by columns, so that it lies in the file as it does in memory; and back."""
+    return tensor.t() if name.startswith("text_projection.") and tensor.dim() == 2 else tensor
 
 
 def _loaded(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Talker:
