@@ -4,10 +4,12 @@ The lines of all processes count from the start of the first one, which hands it
 done while no start is under way (by tests, say, or for later calls) is not counted.
 """
 
+import ctypes
 import logging
 import os
 import time
 from collections import defaultdict
+from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +49,18 @@ def phase(name: str) -> None:
 
 
 def end() -> None:
-    """The start is over: log where its time went."""
+    """The start is over: log where its time went, and give back the memory that only the start needed."""
     global _under_way
     if _under_way is not None:
         log.info("%s", _under_way.text())
         _under_way = None
+        _give_memory_back()
+
+
+def _give_memory_back() -> None:
+    """glibc keeps it: a hundred megabytes and more after weights were loaded, and twenty after a vocabulary was."""
+    with suppress(AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _process_began_s() -> float:

@@ -4,12 +4,10 @@ An exception in a worker's loop ends its process, and the engine starts another 
 half-way may have left any stream it worked on in an unknown state.
 """
 
-import ctypes
 import gc
 import logging
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
@@ -48,14 +46,7 @@ def report_loaded(name: str, ready: Connection, load: Callable[[], tuple[T, Mapp
         ready.send(("ready", {**info, **cuda}))
     start.end()
     gc.freeze()  # what was loaded lives as long as the process; no collection needs to visit it
-    _give_memory_back()
     return loaded
-
-
-def _give_memory_back() -> None:
-    """What was only needed to load: glibc keeps it, a hundred megabytes and more for published weights."""
-    with suppress(AttributeError):  # another C library
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def serve(name: str, loop: Callable[[], None], num_streams: Callable[[], int]) -> None:
