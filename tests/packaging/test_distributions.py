@@ -29,7 +29,8 @@ async def f(client: SpeechClient) -> None:
     await client.health(1, 2, 3, 4)
 """
 # Nothing of the working tree is found but by these tests, which run its server.
-CLEAN = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+NOT_CLEAN = ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")
+CLEAN = {name: value for name, value in os.environ.items() if name not in NOT_CLEAN}
 # Compiles without optimizing, which would take half a minute. `make setup` does both.
 QUICK_CC = """sh -c 'exec cc "$@" -O0' cc"""
 
@@ -79,9 +80,7 @@ def _wheel(source: Path, out: Path) -> Path:
 @pytest.fixture(scope="module")
 def client(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Environment:
     environment = Environment(tmp_path_factory.mktemp("client"))
-    environment.pip(
-        "install", "--quiet", "--compile-bytecode", "--constraint", ROOT / "constraints.txt", wheels["sonorant"]
-    )
+    environment.pip("install", "--quiet", "--constraint", ROOT / "constraints.txt", wheels["sonorant"])
     return environment
 
 
@@ -91,7 +90,7 @@ def test_the_client_is_small_and_quick_to_import(client: Environment) -> None:
     size = sum(file.stat().st_size for file in client.site.rglob("*") if file.is_file() and file.suffix != ".pyc")
     assert size <= MAX_CLIENT_BYTES, f"{size / 2**20:.1f} MiB"
     timed = "import time; t = time.process_time(); import sonorant.client; print(time.process_time() - t)"
-    assert min(float(client("-c", timed)) for _ in range(3)) < MAX_IMPORT_S
+    assert min(float(client("-c", timed)) for _ in range(3)) < MAX_IMPORT_S, "the first one compiles"
 
 
 def test_the_client_has_types(client: Environment, tmp_path: Path) -> None:
