@@ -117,10 +117,15 @@ def test_threads_change_no_bit(folder: Path, runner: Code2WavRunner, codes: Int1
     np.testing.assert_array_equal(shared.decode([0, 1, 2], codes), whole)
 
 
-def test_what_nobody_hears_leaves_the_same_state(runner: Code2WavRunner, codes: Int16Array) -> None:
+@pytest.mark.parametrize("parts", [[20], [1, 2, 17], [16, 3, 1]])
+def test_what_nobody_hears_leaves_the_same_state(runner: Code2WavRunner, codes: Int16Array, parts: list[int]) -> None:
+    """Also if it comes in parts, of which some are shorter than what a layer's state reaches back."""
     whole = begun(runner).decode([0, 1, 2], codes)
     begun(runner)
-    runner.remember([1, 0], codes[:2, :20])
+    first = 0
+    for size in parts:
+        runner.remember([1, 0], codes[:2, first : first + size])
+        first += size
     rest = runner.decode([1, 0], codes[:2, 20:])
     np.testing.assert_array_equal(rest, whole[:2, 20 * runner.frame_samples :])
 

@@ -57,7 +57,7 @@ typedef struct {
   int64_t num_latents;
   const Latent *latents;
   Conv first;
-  int64_t num_blocks, behind_frames;  // behind_frames: how many past frames the state of the waveform's layers needs
+  int64_t num_blocks;
   const Block *blocks;
   Snake before_last;
   const float *last;  // [TAPS, channels]
@@ -261,18 +261,56 @@ static void mix(const Latent *c, float *x, const State *state, const int64_t *sl
   add(x, a, rows * n * ch);
 }
 
+// What nobody hears: each layer makes only what the state of later layers needs
+
+// Keeps the last `wanted` positions of each row of x [rows, n, width]. Returns how many there are now.
+static int64_t keep_last(float *x, int64_t rows, int64_t n, int64_t wanted, int64_t width) {
+  if (n <= wanted) return n;
+  for (int64_t r = 0; r < rows; r++)
+    memmove(x + r * wanted * width, x + (r * n + n - wanted) * width, wanted * width * sizeof *x);
+  return wanted;
+}
+
+static int64_t reach_of(const Conv *c) { return (c->taps - 1) * c->dilation; }
+
+static int64_t reach_of_units(const Block *block) {
+  int64_t reach = 0;
+  for (int u = 0; u < RESIDUAL_UNITS; u++) reach += reach_of(&block->units[u].wide);
+  return reach;
+}
+
+// Returns of how many of the last positions before block number `first` its state and that of what follows is made.
+static int64_t needed_by(const Codec *c, int64_t first) {
+  int64_t n = TAPS - 1;
+  for (int64_t i = c->num_blocks - 1; i >= first; i--) {
+    const Block *block = c->blocks + i;
+    n = (n + reach_of_units(block) + block->rate - 1) / block->rate + reach_of(&block->up);
+  }
+  return n;
+}
+
+// Returns the same of frames behind the transformer.
+static int64_t needed_frames(const Codec *c) {
+  int64_t n = needed_by(c, 0) + reach_of(&c->first);
+  for (int64_t i = c->num_latents - 1; i >= 0; i--)
+    n = (n + TAPS - 1 + c->latents[i].ratio - 1) / c->latents[i].ratio;
+  return n;
+}
+
 // The waveform
 
 // Makes samples from x [n, channels] of one row. x is followed by three more buffers; each of the four has `size`
-// floats. `samples` is NULL if nobody hears them.
+// floats. `samples` is NULL if nobody hears them; then all that the call has is in x.
 static void sound(const Codec *c, float *x, const State *state, int64_t slot, int64_t n, float *samples, int64_t size) {
   float *y = x + size, *room = y + size;
   for (int64_t i = 0; i < c->num_blocks; i++) {
     const Block *block = c->blocks + i;
+    if (!samples) n = keep_last(x, 1, n, needed_by(c, i), block->up.in);
     convolved(y, x, &block->up, &block->before, state, &slot, 1, n, room);
     n *= block->rate;
     float *swapped = x;
     x = y, y = swapped;
+    if (!samples) n = keep_last(x, 1, n, needed_by(c, i + 1) + reach_of_units(block), block->units[0].wide.in);
     for (int u = 0; u < RESIDUAL_UNITS; u++) {
       const Unit *unit = block->units + u;
       convolved(y, x, &unit->wide, &unit->before, state, &slot, 1, n, room);
@@ -308,7 +346,7 @@ int decode_frames(const Codec *c, const State *of_slots, const int64_t *slots, c
   int64_t spare = (rows * TAPS + 2 * seen) * most(widest / rate, c->head_dim) + seen;
   int64_t size = rows * frames * widest + spare;  // floats in a buffer
   int64_t largest = 0;                            // floats that a layer of the waveform needs for a chunk
-  for (int64_t i = 0, n = CHUNK_FRAMES * rate; i < c->num_blocks; i++) {
+  for (int64_t i = 0, n = most(CHUNK_FRAMES * rate, needed_by(c, 0)); i < c->num_blocks; i++) {
     const Block *block = c->blocks + i;
     largest = most(largest, (n + 1) * block->up.in);
     n *= block->rate;
@@ -332,8 +370,8 @@ int decode_frames(const Codec *c, const State *of_slots, const int64_t *slots, c
   convolve(x, b, &c->input, 1, rows * frames, state->rounding);
   transform(c, x, state, slots, rows, frames, a, b);
   for (int64_t p = 0, h = c->input.out; p < rows * frames; p++) normed(a + p * h, x + p * h, c->norm, h, c->eps);
-  convolve(x, a, &c->output, 1, rows * frames, state->rounding);
-  int64_t n = frames;
+  int64_t n = samples ? frames : keep_last(a, rows, frames, needed_frames(c), c->input.out);
+  convolve(x, a, &c->output, 1, rows * n, state->rounding);
   for (int64_t i = 0; i < c->num_latents; i++) {
     convolve(a, x, &c->latents[i].up, 1, rows * n, state->rounding);
     n *= c->latents[i].ratio;
@@ -342,13 +380,14 @@ int decode_frames(const Codec *c, const State *of_slots, const int64_t *slots, c
   }
   convolved(a, x, &c->first, NULL, state, slots, rows, n, b);
 
-  int64_t skipped = samples ? 0 : most(0, frames - c->behind_frames), channels = c->first.out;
+  int64_t channels = c->first.out, wanted = samples ? n : least(n, needed_by(c, 0));
+  int64_t at_once = samples ? CHUNK_FRAMES * rate : wanted;
   for (int64_t r = 0; r < rows; r++)
-    for (int64_t f = skipped; f < frames; f += CHUNK_FRAMES) {
-      int64_t count = least(frames - f, CHUNK_FRAMES);
-      memcpy(chunk, a + (r * n + f * rate) * channels, count * rate * channels * sizeof *chunk);
-      float *heard = samples ? samples + (r * frames + f) * c->frame_samples : NULL;
-      sound(c, chunk, state, slots[r], count * rate, heard, largest);
+    for (int64_t p = n - wanted; p < n; p += at_once) {
+      int64_t count = least(n - p, at_once);
+      memcpy(chunk, a + (r * n + p) * channels, count * channels * sizeof *chunk);
+      float *heard = samples ? samples + (r * frames * rate + p) * (c->frame_samples / rate) : NULL;
+      sound(c, chunk, state, slots[r], count, heard, largest);
     }
   for (int64_t r = 0; r < rows; r++) state->num_frames[slots[r]] += frames;
   free(x);

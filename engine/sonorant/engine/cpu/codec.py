@@ -119,7 +119,6 @@ class CompiledCode2Wav:
             latents=(Latent * len(latents))(*latents),
             first=self._causal(first),
             num_blocks=len(waves),
-            behind_frames=-(-decoder.reach_of_waveform // latent_rate),
             blocks=(Block * len(waves))(*waves),
             before_last=self._snake(before_last),
             last=kept.tensor(padded(last.conv.weight[0].T, 1)),

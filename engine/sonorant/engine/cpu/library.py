@@ -124,7 +124,7 @@ class Codec(Structure):
         ("num_latents", c_int64),
         ("latents", POINTER(Latent)),
         ("first", Conv),
-        *((name, c_int64) for name in ("num_blocks", "behind_frames")),
+        ("num_blocks", c_int64),
         ("blocks", POINTER(Block)),
         ("before_last", Snake),
         ("last", c_void_p),
