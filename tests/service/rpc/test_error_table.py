@@ -6,7 +6,7 @@ Conditions that concern one utterance are told in its `done`, and the session li
 
 import asyncio
 import hashlib
-import time
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from grpc_status import rpc_status
 
 from sonorant.engine import EngineState, FinishReason
 from sonorant.service.calls import stalled
+from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.session.session import MAX_OPEN_UTTERANCES
 from sonorant.service.status import DOMAIN
 from sonorant.service.utterance.segments import MAX_PENDING_FLUSHES
@@ -156,19 +157,26 @@ async def one_flush_too_many(server: Served, engine: FakeEngine) -> Told:
 
 async def a_client_that_sends_without_reading(server: Served, engine: FakeEngine) -> Told:
     """In a thread: of an asynchronous call that ends while it is written to, gRPC loses the status."""
+    is_full, close = threading.Event(), Outbox.close
+
+    def closed(outbox: Outbox[Any], error: BaseException | None = None) -> None:
+        close(outbox, error)
+        is_full.set()
 
     def flood() -> Told:
         options = (("grpc.http2.lookahead_bytes", 65_536), ("grpc.http2.bdp_probe", 0))
         with grpc.insecure_channel(server.address, options) as channel:
             requests = [speak_pb2.SpeakRequest(config=config()), *[cancel("nobody" * 10) for _ in range(5000)]]
             call = type(server.stub)(channel).Speak(iter(requests))
-            time.sleep(1.0)
+            is_full.wait(15)
             with pytest.raises(grpc.RpcError):
                 for _ in call:
                     pass
             return call.code(), call.details(), details_of(rpc_status.from_call(call))
 
-    return await asyncio.to_thread(flood)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Outbox, "close", closed)
+        return await asyncio.to_thread(flood)
 
 
 async def a_new_call_while_draining(server: Served, engine: FakeEngine) -> Told:
