@@ -43,9 +43,9 @@ def test_what_a_push_releases(tokenizer: Tokenizer, row: list[str]) -> None:
     assert [spelled(tokenizer, token) for token in ids] == expected
 
 
-@pytest.mark.parametrize("row", table("bytes that the model has never learned:"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table("no sentence of its training has:"), ids=lambda row: row[0])
 def test_what_a_checkpoint_that_knows_ascii_is_given(small_tokenizer: Tokenizer, row: list[str]) -> None:
-    written, given = (ast.literal_eval(cell.strip("`")) for cell in row[1:])
+    written, given = (ast.literal_eval(cell.strip("`").replace("\\|", "|")) for cell in row[1:])
     assert Tokenizer(small_tokenizer._bpe, "ascii").given(written) == given
 
 

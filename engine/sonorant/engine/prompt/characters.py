@@ -24,6 +24,8 @@ GAP = "\0"  # stands between words, in place of something that is not spoken: a 
 
 # How symbols are said, "" = not at all. The voices that know only ASCII speak English.
 _SAID: Mapping[str, str] = {
+    "&": "and",
+    "+": "plus",
     "\N{SECTION SIGN}": "section",
     "\N{DEGREE SIGN}": "degrees",
     "\N{PLUS-MINUS SIGN}": "plus or minus",
@@ -61,8 +63,26 @@ _UNSPOKEN = ("INVERTED ", "BULLET", "MIDDLE DOT", "DAGGER")
 _PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
 _STOPS = frozenset(".,;:!?")
 _ENDS = _STOPS | frozenset(")%")  # stand at the end of a word, as letters and digits do
-_SIGNS = _STOPS | frozenset("'\"()-/%&@#*+=")
-
+_ORDINALS = "srnt"  # "1st", "2nd", "3rd", "4th", "1990s": other letters are a word of their own, as in "5kg"
+_SIGNS = _STOPS | frozenset("'\"()-%@")
+# Signs of ASCII that no prose has: what they mean, where the characters around them, and blanks, are such.
+_MEANINGS: Mapping[str, tuple[str, str]] = {
+    "^": (r"[\w)]\^[\w(-]", "to the"),
+    "**": (r"\d( ?)\*\*\1\d", "to the"),
+    "*": (r"\d( ?)\*\1\d", "times"),
+    "/": (r"\d/\d", "slash"),
+    "~": (r".*~[\d$]", "about"),
+    "#": (r".*#\d", "number"),
+    "=": (r"[\w)] ?= ?[\w$\"'.(-]", "equals"),
+    "==": (r"[\w)] ?== ?[\w$\"'.(-]", "equals"),
+    "<": (r"\d<\d|[\w)] < [\w$.(-]", "less than"),
+    ">": (r"\d>\d|[\w)] > [\w$.(-]", "more than"),
+    "<=": (r"[\w)]( ?)<=\1[\w$.(-]", "at most"),
+    ">=": (r"[\w)]( ?)>=\1[\w$.(-]", "at least"),
+}
+_MAX_RUN = max(map(len, _MEANINGS)) + 1  # as many as tell a run from a longer one
+_BETWEEN = frozenset("".join(_MEANINGS))
+_NO_PROSE = _BETWEEN | frozenset("&+[\\]_`{|}")
 
 # Letters and digits beyond ASCII, with their vowel signs and accents. A Chinese character is a word of its own.
 _WORD = regex.compile(r"\p{Han}|(?:[[\p{L}\p{N}]--[\p{Han}\p{ASCII}]]\p{M}*)+", regex.VERSION1)
@@ -88,7 +108,7 @@ def said(char: str) -> str:
     """Return what is given for a character in NFC: ASCII and GAP, or nothing."""
     if char.isspace():
         return " "
-    return char if char.isascii() and char.isprintable() else _folded(char)
+    return char if char.isascii() and char.isprintable() and char not in _NO_PROSE else _folded(char)
 
 
 def _folded(char: str) -> str:
@@ -233,6 +253,13 @@ class NfcStream:
         return text
 
 
+@lru_cache(maxsize=4096)
+def _as_sign(char: str) -> str:
+    """Return the sign of ASCII that this one is a form of, such as "=" in full width, or the character itself."""
+    is_silent = unicodedata.category(char)[0] in "PS" and not gives_letters(char)
+    return sign if is_silent and (sign := anyascii(char).strip()) in _BETWEEN else char
+
+
 class AsIs:
     """Stands in for `AsciiStream` where a checkpoint knows all characters."""
 
@@ -241,6 +268,32 @@ class AsIs:
 
     def take(self, char: str, following: str) -> str:
         return char
+
+
+class _Signs:
+    """The signs at the end of a text that comes character by character. What they mean shows in what follows, blanks
+    apart: nothing is said for them before that has come, nor if nothing does."""
+
+    def __init__(self) -> None:
+        self._run = ""
+        self._place = ""  # the character before the run, the run and the blanks at both sides
+
+    def take(self, char: str) -> str:
+        """Take a character; return what is said for the signs before it, "" for those that mean nothing."""
+        if char.isspace():
+            self._place += " " * (not self._place.endswith(" "))
+            return ""
+        if char in _BETWEEN:
+            if self._run and self._place.endswith(" "):  # "* *"
+                self._run, self._place = "", " "
+            if len(self._run) < _MAX_RUN:
+                self._run += char
+                self._place += char
+            return ""
+        pattern, words = _MEANINGS.get(self._run, ("", ""))
+        is_meant = words and regex.fullmatch(pattern, self._place + char)
+        self._run, self._place = "", char
+        return f"{GAP}{words} " if is_meant else ""
 
 
 class AsciiStream:
@@ -252,6 +305,7 @@ class AsciiStream:
         self._gap = False
         self._after_number = False  # but for blanks
         self._was_raised = self._was_lowered = False  # the last character of the text
+        self._signs = _Signs()
 
     def push(self, text: str) -> str:
         """Take more text and return what it is folded to, with one blank in place of several."""
@@ -261,10 +315,13 @@ class AsciiStream:
         """Take one character of the text. `following`: the next one; another one or none will do if `char` is no
         raised digit."""
         given = ""
-        for each in self._said(char, following):
+        meaning = self._signs.take(char if char.isascii() else _as_sign(char))
+        for each in meaning + self._said(char, following):
             if each == GAP:
                 self._gap = True
                 continue
+            if self._last.isdecimal() and each.isalpha() and each not in _ORDINALS:
+                self._gap = True
             if self._gap and each.isalnum() and (self._last.isalnum() or self._last in _ENDS):
                 given += " "
                 self._num_letters = 0
@@ -290,6 +347,8 @@ class AsciiStream:
             return said_raised if following in RAISED else f"{said_raised}{GAP}"
         if char in _FRACTIONS and self._last.isdecimal():
             return f"{GAP}and {_FRACTIONS[char]}{GAP}"
+        if char == "#" and self._num_letters == 1 and self._last.isupper():  # "C#"
+            return _apart("sharp")
         return said(char) if unit is None else _apart(unit)
 
     def _raised(self, char: str, following: str) -> str:
