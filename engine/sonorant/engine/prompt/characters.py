@@ -62,9 +62,9 @@ _HYPHENS = ("HYPHEN", "EN DASH", "FIGURE DASH", "MINUS")
 _UNSPOKEN = ("INVERTED ", "BULLET", "MIDDLE DOT", "DAGGER")
 _PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
 _STOPS = frozenset(".,;:!?")
-_ENDS = _STOPS | frozenset(")%")  # stand at the end of a word, as letters and digits do
+_ENDS = _STOPS | frozenset("%")  # stand at the end of a word, as letters and digits do
 _ORDINALS = "srnt"  # "1st", "2nd", "3rd", "4th", "1990s": other letters are a word of their own, as in "5kg"
-_SIGNS = _STOPS | frozenset("'\"()-%@")
+_SIGNS = _STOPS | frozenset("'\"-%@")
 # Signs of ASCII that no prose has: what they mean, where the characters around them, and blanks, are such.
 _MEANINGS: Mapping[str, tuple[str, str]] = {
     "^": (r"[\w)]\^[\w(-]", "to the"),
@@ -82,7 +82,7 @@ _MEANINGS: Mapping[str, tuple[str, str]] = {
 }
 _MAX_RUN = max(map(len, _MEANINGS)) + 1  # as many as tell a run from a longer one
 _BETWEEN = frozenset("".join(_MEANINGS))
-_NO_PROSE = _BETWEEN | frozenset("&+[\\]_`{|}")
+_NO_PROSE = _BETWEEN | frozenset("&()+[\\]_`{|}")
 
 # Letters and digits beyond ASCII, with their vowel signs and accents. A Chinese character is a word of its own.
 _WORD = regex.compile(r"\p{Han}|(?:[[\p{L}\p{N}]--[\p{Han}\p{ASCII}]]\p{M}*)+", regex.VERSION1)
@@ -305,6 +305,7 @@ class AsciiStream:
         self._gap = False
         self._after_number = False  # but for blanks
         self._was_raised = self._was_lowered = False  # the last character of the text
+        self._after_bracket = self._after_hyphen = False  # a hyphen that is held: "10-12" is "10 12", "5-inch" is not
         self._signs = _Signs()
 
     def push(self, text: str) -> str:
@@ -320,6 +321,15 @@ class AsciiStream:
             if each == GAP:
                 self._gap = True
                 continue
+            if each == "-" and self._last.isdecimal():
+                self._after_hyphen = True
+                continue
+            if self._after_hyphen:
+                self._after_hyphen = False
+                if each.isdecimal():
+                    self._gap = True
+                else:
+                    given, self._last, self._gap = f"{given}-", "-", False
             if self._last.isdecimal() and each.isalpha() and each not in _ORDINALS:
                 self._gap = True
             if self._gap and each.isalnum() and (self._last.isalnum() or self._last in _ENDS):
@@ -330,6 +340,7 @@ class AsciiStream:
                 given += each
             self._last = each
             self._num_letters = self._num_letters + 1 if each.isalpha() else 0
+        self._after_bracket = char == ")"
         return given
 
     def _said(self, char: str, following: str) -> str:
@@ -353,7 +364,7 @@ class AsciiStream:
 
     def _raised(self, char: str, following: str) -> str:
         """Return how the first of some raised characters is said: "10²³", "x²", "m⁻¹", "Ca²⁺", "note¹"."""
-        is_base = self._last.isdecimal() or self._last == ")" or self._num_letters == 1
+        is_base = self._last.isdecimal() or self._after_bracket or self._num_letters == 1
         if char == "⁻":
             is_base = is_base or self._last.isalpha()
             return f"{GAP}to the minus " if is_base and following in _EXPONENTS else "-"
