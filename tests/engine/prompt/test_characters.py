@@ -42,6 +42,8 @@ RELATIVES = {
         "２＋２＝４ Ａ＆Ｂ 3∕4 2∗3 ＃1",
         "2 plus 2 equals 4 A and B 3 slash 4 2 times 3 number 1",
     ),
+    "signs before the first word": ("...-- !!!So ...so", "So ...so"),
+    "a number that begins": ("-.5 !!5 -5", "-.5 !!5 -5"),
     "brackets": ("so (a)(b) f(x) [1] (no) (555) 12 :)", "so a b f x 1 no 555 12 :"),
     "hyphens between numbers": (
         "2024-05-06 10-12 555-0199 5-inch -5 A-1 3- 2-",

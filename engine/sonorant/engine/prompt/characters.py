@@ -305,6 +305,7 @@ class AsciiStream:
         self._gap = False
         self._after_number = False  # but for blanks
         self._was_raised = self._was_lowered = False  # the last character of the text
+        self._lead: str | None = ""  # signs before the first word, which are no beginning of prose; None after it
         self._after_bracket = self._after_hyphen = False  # a hyphen that is held: "10-12" is "10 12", "5-inch" is not
         self._signs = _Signs()
 
@@ -321,6 +322,13 @@ class AsciiStream:
             if each == GAP:
                 self._gap = True
                 continue
+            if self._lead is not None:
+                if each in _STOPS or each == "-":
+                    self._lead = (self._lead + each)[:_MAX_RUN]
+                    continue
+                if each.isalnum():
+                    given += self._lead if each.isdecimal() and self._lead in ("-", ".", "-.") else ""
+                    self._lead = None
             if each == "-" and self._last.isdecimal():
                 self._after_hyphen = True
                 continue
