@@ -270,32 +270,6 @@ class AsIs:
         return char
 
 
-class _Signs:
-    """The signs at the end of a text that comes character by character. What they mean shows in what follows, blanks
-    apart: nothing is said for them before that has come, nor if nothing does."""
-
-    def __init__(self) -> None:
-        self._run = ""
-        self._place = ""  # the character before the run, the run and the blanks at both sides
-
-    def take(self, char: str) -> str:
-        """Take a character; return what is said for the signs before it, "" for those that mean nothing."""
-        if char.isspace():
-            self._place += " " * (not self._place.endswith(" "))
-            return ""
-        if char in _BETWEEN:
-            if self._run and self._place.endswith(" "):  # "* *"
-                self._run, self._place = "", " "
-            if len(self._run) < _MAX_RUN:
-                self._run += char
-                self._place += char
-            return ""
-        pattern, words = _MEANINGS.get(self._run, ("", ""))
-        is_meant = words and regex.fullmatch(pattern, self._place + char)
-        self._run, self._place = "", char
-        return f"{GAP}{words} " if is_meant else ""
-
-
 class AsciiStream:
     """Folds NFC text that comes in pieces to ASCII. However `NfcStream` cuts it, the results, joined, are the same."""
 
@@ -307,7 +281,8 @@ class AsciiStream:
         self._was_raised = self._was_lowered = False  # the last character of the text
         self._lead: str | None = ""  # signs before the first word, which are no beginning of prose; None after it
         self._after_bracket = self._after_hyphen = False  # a hyphen that is held: "10-12" is "10 12", "5-inch" is not
-        self._signs = _Signs()
+        self._run = ""  # signs at the end of the text, blanks apart; what they mean shows in what follows
+        self._place = ""  # the character before them, if any, they and the blanks at both sides
 
     def push(self, text: str) -> str:
         """Take more text and return what it is folded to, with one blank in place of several."""
@@ -317,7 +292,11 @@ class AsciiStream:
         """Take one character of the text. `following`: the next one; another one or none will do if `char` is no
         raised digit."""
         given = ""
-        meaning = self._signs.take(char if char.isascii() else _as_sign(char))
+        sign, meaning = char if char.isascii() else _as_sign(char), ""
+        if self._run or sign in _BETWEEN:
+            meaning = self._meaning(sign)
+        else:
+            self._place = f"{self._place.strip()} " if sign.isspace() else sign
         for each in meaning + self._said(char, following):
             if each == GAP:
                 self._gap = True
@@ -350,6 +329,23 @@ class AsciiStream:
             self._num_letters = self._num_letters + 1 if each.isalpha() else 0
         self._after_bracket = char == ")"
         return given
+
+    def _meaning(self, sign: str) -> str:
+        """Take a sign, or the character after some; return what is said for them, "" for those that mean nothing."""
+        if sign.isspace():
+            self._place += " " * (not self._place.endswith(" "))
+            return ""
+        if sign in _BETWEEN:
+            if self._run and self._place.endswith(" "):  # "* *"
+                self._run, self._place = "", " "
+            if len(self._run) < _MAX_RUN:
+                self._run += sign
+                self._place += sign
+            return ""
+        pattern, words = _MEANINGS.get(self._run, ("", ""))
+        is_meant = words and regex.fullmatch(pattern, self._place + sign)
+        self._run, self._place = "", sign
+        return f"{GAP}{words} " if is_meant else ""
 
     def _said(self, char: str, following: str) -> str:
         unit = _UNITS.get(char) if self._after_number else None
