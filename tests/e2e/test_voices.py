@@ -44,7 +44,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def arguments(folders: dict[str, Path], *tasks: str) -> list[str]:
     models = [part for task in tasks for part in ("--model", str(folders[task]))]
-    return [*models, "--device", "cpu", "--voices-dir", str(folders["kept"]), "--num-slots", "4"]
+    room = ("--num-slots", "4", "--max-queued-streams", "8")  # for twelve
+    return [*models, "--device", "cpu", "--voices-dir", str(folders["kept"]), *room]
 
 
 @pytest.fixture(scope="module")

@@ -45,3 +45,11 @@ async def let_in(callers: list[Visitor]) -> list[Visitor]:
     """All at the same time."""
     answers = await asyncio.gather(*(caller.begin() for caller in callers))
     return [caller for caller, answer in zip(callers, answers, strict=True) if answer]
+
+
+async def number_let_in(callers: list[Visitor]) -> int:
+    """How many get in at the same time. They leave again, so that the next ones find the places free."""
+    inside = await let_in(callers)
+    for caller in inside:
+        await caller.leave()
+    return len(inside)
