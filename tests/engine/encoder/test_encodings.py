@@ -81,7 +81,8 @@ async def running(config: EngineConfig) -> AsyncIterator[Running]:
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> EngineConfig:
     folder = write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), "base")
-    return EngineConfig.of(model=folder, encoder_threads=1)
+    # Nobody is refused because the machine is busy.
+    return EngineConfig.of(model=folder, encoder_threads=1, max_recording_wait_s=100.0)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -275,7 +276,10 @@ async def test_callers_take_turns(it: Running) -> None:
     assert done.index(2) <= 2 * len(pids)  # those that were taken before, and as many turns of the other
 
 
-async def test_who_would_wait_for_too_long_is_refused_and_told_when_to_come_back(it: Running) -> None:
+async def test_who_would_wait_for_too_long_is_refused_and_told_when_to_come_back(
+    it: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(it.encodings, "_max_wait_s", 10.0)
     await it.idle()
     pids, usual_s = it.encodings.decoder_pids, it.encodings._lane_s
     stop(pids)
