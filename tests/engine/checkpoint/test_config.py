@@ -170,7 +170,7 @@ def test_what_cannot_be_used_is_named(
 
 @pytest.mark.parametrize("file", [CONFIG, CODEC, GENERATION])
 def test_files_that_are_missing_or_broken(folder: Path, file: str) -> None:
-    for content in ("{", "[]", '{"a":' * 5000 + "1" + "}" * 5000, " " * (MAX_BYTES + 1)):
+    for content in ("{", "[]", '{"a":' * 100_000 + "1" + "}" * 100_000, " " * (MAX_BYTES + 1)):
         (folder / file).write_text(content)
         with pytest.raises(CheckpointError, match=file):
             load_checkpoint(folder)
