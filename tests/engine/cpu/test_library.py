@@ -1,5 +1,8 @@
 """Which build of the C functions a machine uses."""
 
+import os
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,12 @@ def test_the_best_build_that_the_machine_can_run_comes_first(
     monkeypatch.setattr(module, "_flags", lambda: flags)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: level)
     assert list(builds()) == names
+
+
+@pytest.mark.skipif(shutil.which(shlex.split(os.environ.get("CC", "cc"))[0]) is None, reason="no C compiler is here")
+def test_a_machine_with_a_compiler_has_a_build() -> None:
+    """Without one, all other tests of the C functions are skipped, even if a mistake in them is the reason."""
+    assert builds(), "engine/build_cpu.py could not compile the C functions"
 
 
 @pytest.mark.skipif(not builds(), reason="installed without a C compiler")

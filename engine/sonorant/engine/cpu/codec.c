@@ -164,28 +164,9 @@ static void attend_window(const Codec *c, float *out, const float *qkv, float *k
     }
     for (int64_t i = 0; i < n; i++) {
       int64_t from = most(i, kept - num_before), count = kept + i + 1 - from;
-      for (int64_t h = kv * c->heads / c->kv_heads; h < (kv + 1) * c->heads / c->kv_heads; h++) {
-        const float *q = qkv + i * width + h * d;
-        float *y = out + (i * c->heads + h) * d, highest = -INFINITY;
-        for (int64_t t = 0; t < count; t++) {
-          scores[t] = dot(q, keys + (from + t) * d, d) / sqrtf((float)d);
-          highest = scores[t] > highest ? scores[t] : highest;
-        }
-        for (int64_t t = count; t % LANES; t++) scores[t] = -INFINITY;
-        Floats sum = {0};
-        for (int64_t t = 0; t < count; t += LANES) {
-          Floats e = exponential(load(scores + t) - highest);
-          store(scores + t, e);
-          sum += e;
-        }
-        float share = 1.0f / total(sum);
-        for (int64_t k = 0; k < d; k += LANES) {
-          Floats mixed = {0};
-          for (int64_t t = 0; t < count; t++)
-            mixed = fused(all(scores[t]), load(values + (from + t) * d + k), mixed);
-          store(y + k, mixed * share);
-        }
-      }
+      for (int64_t h = kv * c->heads / c->kv_heads; h < (kv + 1) * c->heads / c->kv_heads; h++)
+        attend_row(out + (i * c->heads + h) * d, qkv + i * width + h * d, keys + from * d, values + from * d, d, count, d,
+                   scores);
     }
     memcpy(old_keys, keys + n * d, kept * d * sizeof *keys);
     memcpy(old_values, values + n * d, kept * d * sizeof *values);

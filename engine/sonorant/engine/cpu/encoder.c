@@ -170,27 +170,8 @@ static void attend_turns(const void *what, int64_t first, int64_t end) {
   for (int64_t h = first; h < end; h++) {
     const float *keys = job->qkv + (c->heads + h * c->kv_heads / c->heads) * d, *values = keys + c->kv_heads * d;
     float *scores = job->scores + h * (job->n + LANES);
-    for (int64_t i = 0; i < job->n; i++) {
-      const float *q = job->qkv + i * width + h * d;
-      float *y = job->out + (i * c->heads + h) * d, highest = -INFINITY;
-      for (int64_t t = 0; t <= i; t++) {
-        scores[t] = dot(q, keys + t * width, d) / sqrtf((float)d);
-        highest = scores[t] > highest ? scores[t] : highest;
-      }
-      for (int64_t t = i + 1; t % LANES; t++) scores[t] = -INFINITY;
-      Floats sum = {0};
-      for (int64_t t = 0; t <= i; t += LANES) {
-        Floats e = exponential(load(scores + t) - highest);
-        store(scores + t, e);
-        sum += e;
-      }
-      float share = 1.0f / total(sum);
-      for (int64_t k = 0; k < d; k += LANES) {
-        Floats mixed = {0};
-        for (int64_t t = 0; t <= i; t++) mixed = fused(all(scores[t]), load(values + t * width + k), mixed);
-        store(y + k, mixed * share);
-      }
-    }
+    for (int64_t i = 0; i < job->n; i++)
+      attend_row(job->out + (i * c->heads + h) * d, job->qkv + i * width + h * d, keys, values, width, i + 1, d, scores);
   }
 }
 

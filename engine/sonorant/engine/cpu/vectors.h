@@ -81,6 +81,29 @@ INLINE Floats exponential(Floats x) {
   return (Floats)((Ints)y & ~is_low);
 }
 
+// What a query [d] attends to, of `count` keys and values a `stride` apart. scores [count, rounded up to LANES] is room.
+INLINE void attend_row(float *y, const float *q, const float *keys, const float *values, int64_t stride, int64_t count,
+                       int64_t d, float *scores) {
+  float highest = -INFINITY;
+  for (int64_t t = 0; t < count; t++) {
+    scores[t] = dot(q, keys + t * stride, d) / sqrtf((float)d);
+    highest = scores[t] > highest ? scores[t] : highest;
+  }
+  for (int64_t t = count; t % LANES; t++) scores[t] = -INFINITY;
+  Floats sum = {0};
+  for (int64_t t = 0; t < count; t += LANES) {
+    Floats e = exponential(load(scores + t) - highest);
+    store(scores + t, e);
+    sum += e;
+  }
+  float share = 1.0f / total(sum);
+  for (int64_t k = 0; k < d; k += LANES) {
+    Floats mixed = {0};
+    for (int64_t t = 0; t < count; t++) mixed = fused(all(scores[t]), load(values + t * stride + k), mixed);
+    store(y + k, mixed * share);
+  }
+}
+
 INLINE void normed(float *y, const float *x, const float *weight, int64_t n, double eps) {
   float scale = 1.0f / sqrtf(dot(x, x, n) / n + (float)eps);
   for (int64_t i = 0; i < n; i += LANES) store(y + i, load(weight + i) * (load(x + i) * scale));
