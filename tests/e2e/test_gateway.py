@@ -14,7 +14,7 @@ from wyoming.tts import SynthesizeChunk, SynthesizeStart, SynthesizeStop, Synthe
 
 from sonorant.bench.arguments import OPENAI_BY
 from sonorant.bench.http_speech import http_speaker
-from sonorant.bench.loads import Load, Protocol, Share, Speech, Target
+from sonorant.bench.loads import Load, Protocol, Share, SpokenLoad, Target
 from sonorant.bench.measure import measure
 from sonorant.bench.reporting.statistics import Row, row
 from tests.e2e.server_process import ServerProcess
@@ -86,7 +86,7 @@ async def test_wyoming_is_understood_and_sounds_before_its_text_ends(
 
 async def measured(protocol: Protocol, url: str, load: Load, max_lead_ms: int = 0, **body: object) -> Row:
     target = Target(protocol, url, "tts-1", tuple(body.items()))
-    speech = Speech(("The house is by the river.",), seed=0, max_lead_ms=max_lead_ms)
+    speech = SpokenLoad(("The house is by the river.",), seed=0, max_lead_ms=max_lead_ms)
     async with http_speaker(target, speech) as speaker:
         part = await measure(Share(target, load, speech, 30.0, 10, 0, 1), speaker, time.monotonic())
     return row(str(target), load, 0, [part], 1000.0)

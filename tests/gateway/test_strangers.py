@@ -13,9 +13,9 @@ import pytest
 
 from sonorant.client import Access
 from sonorant.gateway.app import make_app
-from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.metrics import GatewayMetrics
 from sonorant.gateway.settings import GatewayConfig
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.upstream.keys import Keys
 from sonorant.gateway.upstream.servers import Servers
 from tests.gateway.gateway_process import GatewayProcess
@@ -95,7 +95,7 @@ async def test_no_path_reads_a_body_before_its_key_is_known(tmp_path: Path) -> N
     """The answer comes although the body never does."""
     (tmp_path / "keys.toml").write_text(table("ada", ADA))
     async with gateway(FakeEngine(), server={"api_keys": tmp_path / "keys.toml"}) as door:
-        app = make_app(GatewayConfig(), Servers((), Access.from_environment()), Metrics())
+        app = make_app(GatewayConfig(), Servers((), Access.from_environment()), GatewayMetrics())
         paths = [route.resource.canonical for route in app.router.routes() if route.method == "POST" and route.resource]
         assert len(paths) >= 6
         for path in paths:
@@ -128,5 +128,5 @@ async def test_keys_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPa
         await eventually(lambda: servers.serving, True)
         keys = Keys(servers)
         for number in range(10):
-            await keys.check(Call("mine", key=f"key-{number % 7}"))
+            await keys.check(UpstreamCall("mine", key=f"key-{number % 7}"))
         assert len(keys) == 3

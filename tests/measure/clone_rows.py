@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sonorant.bench.grpc_speech import grpc_speaker
-from sonorant.bench.loads import Speech, Target
+from sonorant.bench.loads import SpokenLoad, Target
 from sonorant.bench.speakers import SAMPLE_RATE_HZ
 from sonorant.bench.voices import Voices
 from sonorant.client.client import SpeechClient
@@ -148,7 +148,7 @@ def environment(tree: Path) -> dict[str, str]:
 
 async def first_clone(address: str) -> float:
     """Return how long the first sample of the first clone took, in ms."""
-    speech = Speech((TEXT,), 1, Voices("clone", recording_s=5, salt=1), num_frames=FRAMES)
+    speech = SpokenLoad((TEXT,), 1, Voices("clone", recording_s=5, salt=1), num_frames=FRAMES)
     speech.voices.warm_up()
     meter = PlaybackMeter(SAMPLE_RATE_HZ)
     async with grpc_speaker(Target("speak", address), speech) as speaker:

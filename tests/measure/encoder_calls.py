@@ -16,7 +16,7 @@ import torch
 from sonorant.engine import EngineConfig, resolve_model
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.encoder.reference import ReferenceEncoder
-from sonorant.engine.model.codec.codec_encoder import USAGE_EPS, Codebook
+from sonorant.engine.model.codec.codec_encoder import USAGE_EPS, EncoderCodebook
 from sonorant.engine.types import Float32Array
 
 LENGTHS_S = (3, 5, 10, 15, 30)
@@ -104,12 +104,12 @@ def compare(ready: ReferenceEncoder, reference: ReferenceEncoder, num_recordings
     print(f"embeddings differ from the CPU's by a cosine distance of {farthest:.2e} at most", flush=True)
 
 
-def _codebooks(encoder: ReferenceEncoder) -> list[Codebook]:
+def _codebooks(encoder: ReferenceEncoder) -> list[EncoderCodebook]:
     codec = encoder._codec_encoder
     quantizer, num_codebooks = codec.quantizer, codec.num_codebooks
     semantic, acoustic = quantizer.semantic_residual_vector_quantizer, quantizer.acoustic_residual_vector_quantizer
     layers = [*semantic.layers, *acoustic.layers][:num_codebooks]
-    return [book for layer in layers if isinstance(book := layer.get_submodule("codebook"), Codebook)]
+    return [book for layer in layers if isinstance(book := layer.get_submodule("codebook"), EncoderCodebook)]
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from sonorant.bench.grpc_speech import GrpcSpeaker, grpc_speaker
-from sonorant.bench.loads import Speech, Target
+from sonorant.bench.loads import SpokenLoad, Target
 from sonorant.bench.speakers import SAMPLE_RATE_HZ
 from sonorant.bench.voices import Voices
 from sonorant.client.listening.playback import PlaybackMeter
@@ -53,7 +53,7 @@ async def clone(speaker: GrpcSpeaker, numbers: range) -> None:
 
 
 async def clone_all(server: "subprocess.Popen[bytes]", args: argparse.Namespace) -> None:
-    speech = Speech((TEXT,), 1, Voices("clone", recording_s=args.recording_s, salt=time.time_ns()), num_frames=1)
+    speech = SpokenLoad((TEXT,), 1, Voices("clone", recording_s=args.recording_s, salt=time.time_ns()), num_frames=1)
     began_s, before, part = time.monotonic(), Counter[str](), args.number // args.parts
     async with grpc_speaker(Target("speak", f"127.0.0.1:{PORT}"), speech) as speaker:
         for first in range(0, args.number, part):

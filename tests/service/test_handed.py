@@ -6,7 +6,7 @@ import sys
 from asyncio.subprocess import PIPE
 from contextlib import closing
 
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.handed import Handed
 from tests.service.harness import server_config
 
@@ -18,7 +18,7 @@ TAKE = (
 
 async def test_a_process_counts_in_the_same_memory_and_is_cleared_when_it_has_ended() -> None:
     with closing(Ledger(2)) as ledger:
-        ledger.of_process(0).take(5, Kind.SESSIONS, lambda num_all, num_own: None)
+        ledger.of_process(0).take(5, Counted.SESSIONS, lambda num_all, num_own: None)
         handed = Handed(server_config(), ledger.of_process(1))
         fds = handed.ledger.fds()
         process = await asyncio.create_subprocess_exec(
@@ -26,6 +26,6 @@ async def test_a_process_counts_in_the_same_memory_and_is_cleared_when_it_has_en
         )
         told, _ = await process.communicate(pickle.dumps(handed))
         assert told == b"1 1\n"
-        assert ledger.total(Kind.SESSIONS) == 2
+        assert ledger.total(Counted.SESSIONS) == 2
         ledger.clear(1)
-        assert ledger.total(Kind.SESSIONS) == 1
+        assert ledger.total(Counted.SESSIONS) == 1

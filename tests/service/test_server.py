@@ -150,14 +150,14 @@ async def test_what_does_not_end_in_time_is_cut_off() -> None:
 
 async def test_a_server_that_no_longer_listens_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever ended gRPC's side of it; it would look alive, and be reached by nobody."""
-    made: list[accepting.Server] = []
-    start = accepting.Server.start
+    made: list[accepting.AcceptingServer] = []
+    start = accepting.AcceptingServer.start
 
-    async def start_and_tell(server: accepting.Server) -> None:
+    async def start_and_tell(server: accepting.AcceptingServer) -> None:
         made.append(server)
         await start(server)
 
-    monkeypatch.setattr(accepting.Server, "start", start_and_tell)
+    monkeypatch.setattr(accepting.AcceptingServer, "start", start_and_tell)
     async with served(FakeEngine()) as server:
         await made[0].stop(None)
         assert await asyncio.wait_for(server.exit_code, 10) == 1

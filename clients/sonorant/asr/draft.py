@@ -24,7 +24,7 @@ MIN_PHRASE_WORDS = 2  # a single word sounds lost, and its pauses cost more than
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DraftChange:
     """Replace the utterance's text from `from_char` on by `text`, or append it if the text ends there."""
 
     from_char: int
@@ -59,7 +59,7 @@ class Draft:
         self._latest, self._words = hypothesis, words
         self._recent.append(words)
 
-    def change(self, *, listener_waits: bool) -> Change | None:
+    def change(self, *, listener_waits: bool) -> DraftChange | None:
         """The change to make now, or None. Call it again after an answer, which may leave more to do. `listener_waits`:
         the listener waits, or is about to, so settled words must be spoken now."""
         is_final = self._latest.is_final
@@ -83,9 +83,9 @@ class Draft:
         text = _spaced(self._text[:from_char], [word.text for word in new])
         self._before = self._text, self._sent
         self._text, self._sent = self._text[:from_char] + text, self._sent[:num_kept] + new
-        return Change(from_char, text, appends)
+        return DraftChange(from_char, text, appends)
 
-    def revised(self, change: Change, from_char: int, text_char: int) -> None:
+    def revised(self, change: DraftChange, from_char: int, text_char: int) -> None:
         """Take the answer to a change: words of the old text before `from_char` stay."""
         self._phrase_ends = [end for end in self._phrase_ends if end <= from_char]
         if from_char == change.from_char:

@@ -9,7 +9,7 @@ SHAPES = '{"partial": "..."}, {"final": "..."}, or a message of a recognizer tha
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class HypothesisPart:
     """A piece of a hypothesis, and how sure the recognizer is that it will not change (0 to 1; None = unknown)."""
 
     text: str
@@ -20,7 +20,7 @@ class Part:
 class Hypothesis:
     """Everything that the recognizer believes was said since the last final hypothesis."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[HypothesisPart, ...]
     time_s: float  # on any clock that all hypotheses of a stream share
     is_final: bool = False  # True = it will not change any more; the next hypothesis begins a new segment
 
@@ -49,7 +49,7 @@ def parse_fields(message: dict[str, Any], now_s: float) -> list[Hypothesis]:
     for key, is_final in (("partial", False), ("final", True), ("text", True)):
         if key in message:
             stability = message.get("stability")
-            part = Part(text_of(message[key], key), None if stability is None else _stability(stability))
+            part = HypothesisPart(text_of(message[key], key), None if stability is None else _stability(stability))
             return [Hypothesis((part,), time_s, is_final)]
     raise ValueError(f"found {', '.join(message) or 'nothing'}; one of these is needed: {SHAPES}")
 
@@ -57,16 +57,16 @@ def parse_fields(message: dict[str, Any], now_s: float) -> list[Hypothesis]:
 def _google(message: dict[str, Any], time_s: float) -> list[Hypothesis]:
     """StreamingRecognizeResponse as JSON: results follow each other in the audio, the final ones first."""
     hypotheses: list[Hypothesis] = []
-    parts: list[Part] = []
+    parts: list[HypothesisPart] = []
     try:
         for result in message.get("results", []):
             alternatives = result.get("alternatives")
             text = text_of(alternatives[0].get("transcript", ""), "transcript") if alternatives else ""
             if result.get("isFinal") or result.get("is_final"):
-                hypotheses.append(Hypothesis((Part(text),), time_s, is_final=True))
+                hypotheses.append(Hypothesis((HypothesisPart(text),), time_s, is_final=True))
             else:
                 stability = result.get("stability")
-                parts.append(Part(text, None if stability is None else _stability(stability)))
+                parts.append(HypothesisPart(text, None if stability is None else _stability(stability)))
     except (AttributeError, LookupError, TypeError) as error:
         raise ValueError(f"results is not Google's list of alternatives with transcripts ({error})") from error
     if parts:

@@ -6,7 +6,7 @@ The last three repeat what they have said before, or leave it out, so a reader r
 import re
 from typing import Any
 
-from sonorant.asr.hypotheses import Hypothesis, Part, parse_fields, parse_object, text_of
+from sonorant.asr.hypotheses import Hypothesis, HypothesisPart, parse_fields, parse_object, text_of
 
 _CONFIRMED = re.compile(r"\s*\d+(?:\.\d+)?\s+\d+(?:\.\d+)?\s(?P<text>.*)")  # begin, end and text
 _SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
@@ -47,39 +47,39 @@ class Messages:
 
     def _deepgram(self, message: dict[str, Any], now_s: float) -> list[Hypothesis]:
         text = text_of(message["channel"]["alternatives"][0]["transcript"], "transcript")
-        return [Hypothesis((Part(text),), now_s, is_final=bool(message.get("is_final")))]
+        return [Hypothesis((HypothesisPart(text),), now_s, is_final=bool(message.get("is_final")))]
 
     def _assemblyai(self, message: dict[str, Any], now_s: float) -> list[Hypothesis]:
         if message["turn_order"] <= self._last_turn:
             return []
         if message["end_of_turn"]:
             self._last_turn = message["turn_order"]
-            return [Hypothesis((Part(text_of(message["transcript"], "transcript")),), now_s, is_final=True)]
+            return [Hypothesis((HypothesisPart(text_of(message["transcript"], "transcript")),), now_s, is_final=True)]
         words = message["words"]
         num_final = next((number for number, word in enumerate(words) if not word["word_is_final"]), len(words))
         texts = [text_of(word["text"], "words.text") for word in words]
         settled, later = " ".join(texts[:num_final]), " ".join(texts[num_final:])
         space = " " if settled and later else ""
-        return [Hypothesis((Part(settled, SETTLED), Part(space + later, OPEN)), now_s)]
+        return [Hypothesis((HypothesisPart(settled, SETTLED), HypothesisPart(space + later, OPEN)), now_s)]
 
     def _whisper_live(self, message: dict[str, Any], now_s: float) -> list[Hypothesis]:
         found: list[Hypothesis] = []
-        later: list[Part] = []
+        later: list[HypothesisPart] = []
         for segment in message.get("segments", ()):
             if float(segment["end"]) <= self._told_until_s:
                 continue
             text = text_of(segment["text"], "segments.text").strip()
             if segment.get("completed"):
                 self._told_until_s = float(segment["end"])
-                found.append(Hypothesis((Part(text),), now_s, is_final=True))
+                found.append(Hypothesis((HypothesisPart(text),), now_s, is_final=True))
             else:
-                later.append(Part(" " * bool(later) + text))
+                later.append(HypothesisPart(" " * bool(later) + text))
         return [*found, Hypothesis(tuple(later), now_s)] if later else found
 
     def _whisper_streaming(self, text: str, now_s: float) -> list[Hypothesis]:
         self._confirmed += text_of(text, "text")
         whole = self._confirmed.strip()
         if not whole.endswith(_SENTENCE_ENDS):
-            return [Hypothesis((Part(whole, SETTLED),), now_s)] if whole else []
+            return [Hypothesis((HypothesisPart(whole, SETTLED),), now_s)] if whole else []
         self._confirmed = ""
-        return [Hypothesis((Part(whole),), now_s, is_final=True)]
+        return [Hypothesis((HypothesisPart(whole),), now_s, is_final=True)]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from sonorant.asr.commit import CommitPolicy, ReleasedWord
-from sonorant.asr.draft import Change, Draft
+from sonorant.asr.draft import Draft, DraftChange
 from sonorant.asr.hypotheses import Hypothesis
 from sonorant.asr.words import ends_in_unspaced_script
 from sonorant.client.events import Event
@@ -164,7 +164,7 @@ class RevisingRelay:
         self._on_released(self._draft.finish())
         self._current = ""
 
-    async def _send(self, change: Change, utterance_id: str) -> None:
+    async def _send(self, change: DraftChange, utterance_id: str) -> None:
         if utterance_id in self._over:
             return
         self._on_sent()

@@ -13,7 +13,7 @@ import soundfile
 import soxr
 from pocketsphinx import Decoder, Endpointer
 
-from sonorant.asr.hypotheses import Hypothesis, Part
+from sonorant.asr.hypotheses import Hypothesis, HypothesisPart
 
 SAMPLE_RATE_HZ = 16_000
 PARTIAL_EVERY_S = 0.1
@@ -39,10 +39,10 @@ def recognize(recording: Path) -> Iterator[Hypothesis]:
         decoder.process_raw(speech)
         if not endpointer.in_speech:
             decoder.end_utt()
-            yield Hypothesis((Part(_best(decoder)),), time_s, is_final=True)
+            yield Hypothesis((HypothesisPart(_best(decoder)),), time_s, is_final=True)
         elif time_s >= partial_due_s:
             partial_due_s = time_s + PARTIAL_EVERY_S
-            yield Hypothesis((Part(_best(decoder)),), time_s)
+            yield Hypothesis((HypothesisPart(_best(decoder)),), time_s)
 
 
 def _best(decoder: Decoder) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sonorant.bench import texts
 from sonorant.bench.client_processes import num_processes
-from sonorant.bench.loads import Load, Protocol, Speech, Target
+from sonorant.bench.loads import Load, Protocol, SpokenLoad, Target
 from sonorant.bench.voices import TASKS, Voices, voices_in
 
 OPENAI_BY: dict[str, Protocol] = {
@@ -253,14 +253,14 @@ def _keys_of(args: argparse.Namespace) -> tuple[str, ...]:
     return tuple(args.keys.read_text(encoding="ascii").split()) if args.keys else ()
 
 
-def speech_of(args: argparse.Namespace, load: Load, languages: Sequence[str], repeat: int) -> Speech:
+def speech_of(args: argparse.Namespace, load: Load, languages: Sequence[str], repeat: int) -> SpokenLoad:
     """The speech of a load. `languages`: those of the server; empty = unknown. Raises ValueError if the server does not
     speak the language of the texts."""
     language = args.text_language or texts.default_language(languages)
     if languages and language not in (*languages, "mixed", "any"):
         raise ValueError(f"the server does not speak {language}; it speaks {', '.join(languages)}")
     default_lead_ms = LISTENER_LEAD_MS if load.kind == "paced" else 0
-    return Speech(
+    return SpokenLoad(
         texts=texts.texts(language, args.text_length, args.seed + repeat),
         seed=args.seed + repeat,
         voices=_voices_of(args, load, repeat),

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sonorant.bench.loads import Load, Share, Speech, Target
+from sonorant.bench.loads import Load, Share, SpokenLoad, Target
 from sonorant.bench.measure import Measured
 from sonorant.bench.records import LENGTH, packed, unpacked
-from sonorant.bench.speakers import UtteranceFailed
+from sonorant.bench.speakers import SpeakingFailed
 
 STREAMS_PER_PROCESS = 8  # so that calls which begin together do not wait for each other in the client
 MAX_IN_FLIGHT = 4096  # utterances of an open loop at the same time, over all processes
@@ -24,14 +24,14 @@ class ClientProcesses:
     def __init__(self, processes: Sequence[asyncio.subprocess.Process]) -> None:
         self._processes = processes
 
-    async def run(self, target: Target, load: Load, speech: Speech, timeout_s: float, count: int) -> list[Measured]:
+    async def run(self, target: Target, load: Load, speech: SpokenLoad, timeout_s: float, count: int) -> list[Measured]:
         """Run the load on `count` of the processes. Raises UtteranceFailed if the target cannot be reached."""
         max_in_flight = MAX_IN_FLIGHT // count
         shares = [Share(target, load, speech, timeout_s, max_in_flight, index, count) for index in range(count)]
         processes = self._processes[:count]
         for answer in await asyncio.gather(*map(_request, processes, shares)):
             if answer is not None:
-                raise UtteranceFailed(*answer)
+                raise SpeakingFailed(*answer)
         start_s = time.monotonic() + START_DELAY_S
         measured: list[Measured] = await asyncio.gather(*(_request(process, start_s) for process in processes))
         return measured
@@ -72,4 +72,4 @@ async def _request(process: asyncio.subprocess.Process, record: object) -> Any:
         (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
         return unpacked(await process.stdout.readexactly(length))
     except asyncio.IncompleteReadError:
-        raise UtteranceFailed("CLIENT", f"a client process ended with status {await process.wait()}") from None
+        raise SpeakingFailed("CLIENT", f"a client process ended with status {await process.wait()}") from None

@@ -20,7 +20,7 @@ from sonorant.bench.loads import GRPC, Load, Target
 from sonorant.bench.reporting import report
 from sonorant.bench.reporting.environment import config_hash, environment
 from sonorant.bench.reporting.statistics import Row, row
-from sonorant.bench.speakers import UtteranceFailed
+from sonorant.bench.speakers import SpeakingFailed
 from sonorant.client.client import SpeechClient
 from sonorant.client.local_server import ServerFailed, local_server
 
@@ -43,7 +43,7 @@ async def run(args: argparse.Namespace) -> int:
                     print(f"note: {note}", file=sys.stderr)
             async for measured in _measured(args, processes, targets, described):
                 rows.append(measured)
-    except (ServerFailed, UtteranceFailed) as error:  # the rows measured so far are valid
+    except (ServerFailed, SpeakingFailed) as error:  # the rows measured so far are valid
         broken_off = str(error)
         print(f"sonorant bench: {error}", file=sys.stderr)
     if not rows:

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from sonorant.bench.loads import Speech, Target
-from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, UtteranceFailed
+from sonorant.bench.loads import SpokenLoad, Target
+from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, SpeakingFailed
 from sonorant.client.access import Access
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import scheduling, synthesis_config
@@ -22,7 +22,7 @@ from sonorant.tts.v1.synthesis_pb2 import FinishReason, SynthesisConfig, Utteran
 
 
 @asynccontextmanager
-async def grpc_speaker(target: Target, speech: Speech, keys: Sequence[str] = ()) -> AsyncIterator["GrpcSpeaker"]:
+async def grpc_speaker(target: Target, speech: SpokenLoad, keys: Sequence[str] = ()) -> AsyncIterator["GrpcSpeaker"]:
     """Connect and yield a speaker, with equally many connections for each key. Raises UtteranceFailed if the server
     cannot be reached."""
     keys = keys or [""]
@@ -35,7 +35,7 @@ async def grpc_speaker(target: Target, speech: Speech, keys: Sequence[str] = ())
             for client in clients:
                 await client.capabilities()
         except SpeechError as error:
-            raise UtteranceFailed(error.code.name, str(error)) from None
+            raise SpeakingFailed(error.code.name, str(error)) from None
         yield GrpcSpeaker(clients, speech, whole_text=target.protocol == "synthesize-stream")
 
 
@@ -49,7 +49,7 @@ def access_to(target: Target, key: str) -> Access:
 class GrpcSpeaker:
     """Calls Speak, or with `whole_text` SynthesizeStream; both use the streaming layout, so the work is the same."""
 
-    def __init__(self, clients: Sequence[SpeechClient], speech: Speech, *, whole_text: bool) -> None:
+    def __init__(self, clients: Sequence[SpeechClient], speech: SpokenLoad, *, whole_text: bool) -> None:
         self._clients = itertools.cycle(clients)  # each has a connection of its own
         self._speech = speech
         self._whole_text = whole_text
@@ -59,7 +59,7 @@ class GrpcSpeaker:
         try:
             done = await (self._synthesize if self._whole_text else self._speak)(text, number, meter)
         except SpeechError as error:
-            raise UtteranceFailed(error.code.name, str(error)) from None
+            raise SpeakingFailed(error.code.name, str(error)) from None
         budget = done.stats.first_audio_budget
         return {part.name: getattr(budget, part.name) for part in budget.DESCRIPTOR.fields}
 
@@ -119,8 +119,8 @@ class GrpcSpeaker:
                         num_sent += 1
                     listener.take(event.payload)
         except SpeechError as error:
-            raise UtteranceFailed(error.code.name, str(error)) from None
-        raise UtteranceFailed("ENDED", "the server ended the session")
+            raise SpeakingFailed(error.code.name, str(error)) from None
+        raise SpeakingFailed("ENDED", "the server ended the session")
 
     async def _send_words(self, session: Session, words: Sequence[str]) -> None:
         """Send all words but the first, which was sent with the call, then finish."""
@@ -169,6 +169,6 @@ def _check_good(done: UtteranceDone, _utterance_id: str) -> None:
         return
     if done.reason == FinishReason.FINISH_REASON_FAILED:
         error = from_status(done.error)
-        raise UtteranceFailed(error.code.name, str(error))
+        raise SpeakingFailed(error.code.name, str(error))
     reason = FinishReason.Name(done.reason).removeprefix("FINISH_REASON_")
-    raise UtteranceFailed(reason, f"the server ended an utterance as {reason}")
+    raise SpeakingFailed(reason, f"the server ended an utterance as {reason}")

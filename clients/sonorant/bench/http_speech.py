@@ -11,8 +11,8 @@ from typing import Any
 
 import aiohttp
 
-from sonorant.bench.loads import Speech, Target
-from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, Speaker, UtteranceFailed
+from sonorant.bench.loads import SpokenLoad, Target
+from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, Speaker, SpeakingFailed
 from sonorant.bench.voices import Voices
 from sonorant.client.listening.playback import PlaybackMeter
 
@@ -22,7 +22,7 @@ READ_AHEAD_BYTES = 2**20  # an event is one line, with audio in base64
 
 
 @asynccontextmanager
-async def http_speaker(target: Target, speech: Speech, keys: Sequence[str] = ()) -> AsyncIterator[Speaker]:
+async def http_speaker(target: Target, speech: SpokenLoad, keys: Sequence[str] = ()) -> AsyncIterator[Speaker]:
     """Yield a speaker for a target whose protocol is none of gRPC's."""
     trusted = ssl.create_default_context(cafile=target.ca) if target.ca else True
     connector = aiohttp.TCPConnector(limit=0, ssl=trusted)  # the load limits the number of connections
@@ -41,7 +41,7 @@ async def http_speaker(target: Target, speech: Speech, keys: Sequence[str] = ())
 class RequestSpeaker:
     """POST /v1/audio/speech for each utterance; the answer is PCM, or events with PCM in them."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: Speech, keys: Sequence[str]) -> None:
+    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str]) -> None:
         self._session = session
         self._voices = speech.voices
         self._headers = _headers(keys)
@@ -63,24 +63,24 @@ class RequestSpeaker:
             headers = self._headers[number % len(self._headers)]
             async with self._session.post(self._url, json=body, headers=headers) as response:
                 if response.status != 200:
-                    raise UtteranceFailed(f"HTTP_{response.status}", (await response.text())[:MAX_ERROR_CHARS])
+                    raise SpeakingFailed(f"HTTP_{response.status}", (await response.text())[:MAX_ERROR_CHARS])
                 if self._has_events:
                     await _hear_events(response.content, meter)
                 else:
                     await _hear_bytes(response.content, meter)
             return {}
         except aiohttp.ClientError as error:
-            raise UtteranceFailed(type(error).__name__, f"{self._url}: {error}") from None
+            raise SpeakingFailed(type(error).__name__, f"{self._url}: {error}") from None
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
-        raise UtteranceFailed("UNSUPPORTED", "paced loads need sessions, which this protocol does not have")
+        raise SpeakingFailed("UNSUPPORTED", "paced loads need sessions, which this protocol does not have")
 
 
 class _SocketSpeaker:
     """Opens a WebSocket for each utterance, or for each listener."""
 
     def __init__(
-        self, session: aiohttp.ClientSession, target: Target, speech: Speech, keys: Sequence[str], url: str
+        self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str], url: str
     ) -> None:
         self._session = session
         self._target = target
@@ -95,13 +95,13 @@ class _SocketSpeaker:
             async with self._session.ws_connect(self._url, headers=headers, max_msg_size=0) as socket:
                 yield socket
         except aiohttp.ClientError as error:
-            raise UtteranceFailed(type(error).__name__, f"{self._url}: {error}") from None
+            raise SpeakingFailed(type(error).__name__, f"{self._url}: {error}") from None
 
 
 class WebSocketSpeaker(_SocketSpeaker):
     """The WebSocket /v1/audio/speech/stream, with the fields of Sonorant's gateway."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: Speech, keys: Sequence[str]) -> None:
+    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str]) -> None:
         super().__init__(session, target, speech, keys, target.address.rstrip("/") + "/audio/speech/stream")
 
     async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
@@ -144,7 +144,7 @@ class WebSocketSpeaker(_SocketSpeaker):
 class CartesiaSpeaker(_SocketSpeaker):
     """The WebSocket /tts/websocket beside the base URL, with a preset voice."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: Speech, keys: Sequence[str]) -> None:
+    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str]) -> None:
         super().__init__(
             session, target, speech, keys, target.address.rstrip("/").removesuffix("/v1") + "/tts/websocket"
         )
@@ -168,7 +168,7 @@ class CartesiaSpeaker(_SocketSpeaker):
         return {}
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
-        raise UtteranceFailed("UNSUPPORTED", "paced loads need a pace, which this protocol does not have")
+        raise SpeakingFailed("UNSUPPORTED", "paced loads need a pace, which this protocol does not have")
 
 
 def voice_fields(voices: Voices, number: int) -> dict[str, object]:
@@ -212,7 +212,7 @@ async def _hear_events(content: aiohttp.StreamReader, meter: PlaybackMeter) -> N
             return
         if "audio" in event:
             _hear(base64.b64decode(event["audio"]), meter)
-    raise UtteranceFailed("ENDED", "the answer ended before its last event")
+    raise SpeakingFailed("ENDED", "the answer ended before its last event")
 
 
 async def _messages(socket: aiohttp.ClientWebSocketResponse, meter: PlaybackMeter) -> AsyncIterator[Mapping[str, Any]]:
@@ -227,7 +227,7 @@ async def _messages(socket: aiohttp.ClientWebSocketResponse, meter: PlaybackMete
             if message["type"] == "chunk":
                 _hear(base64.b64decode(message["data"]), meter)
             yield message
-    raise UtteranceFailed("ENDED", f"the server closed the WebSocket with code {socket.close_code}")
+    raise SpeakingFailed("ENDED", f"the server closed the WebSocket with code {socket.close_code}")
 
 
 def _hear(data: bytes, meter: PlaybackMeter) -> None:
@@ -237,4 +237,4 @@ def _hear(data: bytes, meter: PlaybackMeter) -> None:
 def _check(message: Mapping[str, Any]) -> None:
     if message.get("type") == "error" or message.get("error") is True:
         status = str(message.get("code") or message.get("error_code") or "ERROR").upper()
-        raise UtteranceFailed(status, str(message.get("message") or message)[:MAX_ERROR_CHARS])
+        raise SpeakingFailed(status, str(message.get("message") or message)[:MAX_ERROR_CHARS])

@@ -30,7 +30,7 @@ class Load:
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class SpokenLoad:
     """What is spoken, and how. Utterance n of a load is the n-th text with seed `seed` + n."""
 
     texts: tuple[str, ...]
@@ -67,7 +67,7 @@ class Share:
 
     target: Target
     load: Load
-    speech: Speech
+    speech: SpokenLoad
     timeout_s: float  # per utterance
     max_in_flight: int  # utterances of this process, in an open loop
     index: int

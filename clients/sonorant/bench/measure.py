@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sonorant.bench.arrivals import poisson_arrivals
 from sonorant.bench.loads import Share
-from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, Speaker, UtteranceFailed
+from sonorant.bench.speakers import SAMPLE_RATE_HZ, Budget, Speaker, SpeakingFailed
 from sonorant.client.listening.playback import PlaybackMeter, PlaybackReport
 
 LAG_INTERVAL_S = 0.01
@@ -106,7 +106,7 @@ class _Run:
                 counted = self._count_if_in_window(planned_s)
                 await _sleep_until(planned_s)
                 if self._num_in_flight >= share.max_in_flight:
-                    failed = UtteranceFailed("CLIENT_LIMIT", f"more than {share.max_in_flight} at once in one process")
+                    failed = SpeakingFailed("CLIENT_LIMIT", f"more than {share.max_in_flight} at once in one process")
                     self._record(planned_s, time.monotonic(), counted, PlaybackMeter(SAMPLE_RATE_HZ), failed)
                     continue
                 self._num_in_flight += 1
@@ -139,15 +139,15 @@ class _Run:
         meter = PlaybackMeter(SAMPLE_RATE_HZ)
         begun_s = time.monotonic()
         budget: Budget = {}
-        failure: UtteranceFailed | None = UtteranceFailed("CANCELLED", "dropped by the benchmark")
+        failure: SpeakingFailed | None = SpeakingFailed("CANCELLED", "dropped by the benchmark")
         try:
             async with asyncio.timeout(self._share.timeout_s):
                 budget = await self._speaker.speak(texts[number % len(texts)], number, meter)
             failure = None
-        except UtteranceFailed as error:
+        except SpeakingFailed as error:
             failure = error
         except TimeoutError:
-            failure = UtteranceFailed("TIMEOUT", f"the utterance was not over after {self._share.timeout_s:g} s")
+            failure = SpeakingFailed("TIMEOUT", f"the utterance was not over after {self._share.timeout_s:g} s")
         finally:
             self._record(planned_s, begun_s, counted, meter, failure, number=number, budget=budget)
         return failure is None
@@ -156,11 +156,11 @@ class _Run:
         texts = self._share.speech.texts
         meter = PlaybackMeter(SAMPLE_RATE_HZ)
         begun_s = time.monotonic()
-        failure: UtteranceFailed | None = None
+        failure: SpeakingFailed | None = None
         try:
             async with asyncio.timeout(self._end_s - begun_s):
                 await self._speaker.listen(lambda n: texts[(number + n) % len(texts)], number, meter)
-        except UtteranceFailed as error:
+        except SpeakingFailed as error:
             failure = error
         except TimeoutError:
             pass  # the session lasted to the end, as it should
@@ -172,14 +172,14 @@ class _Run:
         begun_s: float,
         counted: bool,
         meter: PlaybackMeter,
-        failure: UtteranceFailed | None,
+        failure: SpeakingFailed | None,
         until_s: float | None = None,
         number: int | None = None,
         budget: Budget | None = None,
     ) -> None:
         report = meter.report(until_s)
         if failure is None and not report.audio_s:
-            failure = UtteranceFailed("NO_AUDIO", "the utterance ended without any audio")
+            failure = SpeakingFailed("NO_AUDIO", "the utterance ended without any audio")
         self._result.outcomes.append(
             Outcome(
                 planned_s=planned_s,

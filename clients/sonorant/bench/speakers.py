@@ -8,7 +8,7 @@ from sonorant.client.listening.playback import PlaybackMeter
 SAMPLE_RATE_HZ = 24_000  # requested, or fixed by the protocol
 
 
-class UtteranceFailed(Exception):
+class SpeakingFailed(Exception):
     """`status` is one word for tables; the message has the details."""
 
     def __init__(self, status: str, message: str) -> None:

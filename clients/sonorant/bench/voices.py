@@ -25,7 +25,7 @@ WORDS = "the lamp by the window was left on all night so that the last of us wou
 
 
 @dataclass(frozen=True, slots=True)
-class Recording:
+class BenchRecording:
     audio: bytes  # a file
     transcript: str  # "" = unknown
 
@@ -42,12 +42,12 @@ class Voices:
     files: tuple[tuple[Path, str], ...] = ()  # recordings and their transcripts, instead of those made here
     salt: int = 0  # of a run, so that its recordings were never sent before
 
-    def recording(self, number: int) -> Recording:
+    def recording(self, number: int) -> BenchRecording:
         """Return the recording of an utterance; blocks for a millisecond, the first of each rate for some more."""
         number = number % self.num_recordings if self.num_recordings else number
         if self.files:
             path, transcript = self.files[number % len(self.files)]
-            return Recording(path.read_bytes(), transcript)
+            return BenchRecording(path.read_bytes(), transcript)
         return made(number, self.recording_s, self.salt)
 
     def warm_up(self) -> None:
@@ -78,7 +78,7 @@ def voices_in(folder: Path) -> tuple[tuple[Path, str], ...]:
     return tuple((path, text.read_text(encoding="utf-8").strip() if text.exists() else "") for path, text in texts)
 
 
-def made(number: int, seconds: float, salt: int) -> Recording:
+def made(number: int, seconds: float, salt: int) -> BenchRecording:
     """Return the recording of a number, which is the same in every process of a run."""
     chance = random.Random(f"sonorant-bench/recording/{salt}/{number}")
     rate_hz = RATES_HZ[number % len(RATES_HZ)]
@@ -88,7 +88,7 @@ def made(number: int, seconds: float, salt: int) -> Recording:
     whole = (second * (2 + math.ceil(seconds)))[begin : begin + 2 * round(seconds * rate_hz)]
     mark = struct.pack("<4h", *(chance.randint(-2000, 2000) for _ in range(4)))
     words = list(islice(cycle(WORDS.split()), max(1, round(seconds * WORDS_PER_S))))
-    return Recording(wav(mark + whole[len(mark) :], rate_hz), " ".join(words).capitalize() + ".")
+    return BenchRecording(wav(mark + whole[len(mark) :], rate_hz), " ".join(words).capitalize() + ".")
 
 
 def wav(samples: bytes, rate_hz: int) -> bytes:

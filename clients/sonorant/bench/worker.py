@@ -19,7 +19,7 @@ from sonorant.bench.grpc_speech import grpc_speaker
 from sonorant.bench.loads import GRPC, Share
 from sonorant.bench.measure import measure
 from sonorant.bench.records import receive, send
-from sonorant.bench.speakers import Speaker, UtteranceFailed
+from sonorant.bench.speakers import Speaker, SpeakingFailed
 
 
 async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
@@ -39,7 +39,7 @@ async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
                 finally:
                     gc.enable()
                 send(stdout, measured)
-        except UtteranceFailed as error:
+        except SpeakingFailed as error:
             send(stdout, (error.status, str(error)))
 
 
@@ -50,7 +50,7 @@ async def _speaker(share: Share) -> AsyncIterator[Speaker]:
         try:
             from sonorant.bench.http_speech import http_speaker  # aiohttp is an extra
         except ImportError:
-            raise UtteranceFailed("CLIENT", "--openai needs aiohttp: pip install 'sonorant[bench]'") from None
+            raise SpeakingFailed("CLIENT", "--openai needs aiohttp: pip install 'sonorant[bench]'") from None
         async with http_speaker(share.target, share.speech, share.keys) as over_http:
             yield over_http
     else:

@@ -35,13 +35,13 @@ _HEADING = re.compile(r"#{1,2}\s+\S|chapter\s+([ivxlc]+|\d+|[a-z]+)\b.{0,80}$", 
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BatchPiece:
     number: int  # from 1
     line: int  # at which it begins, from 1
     text: str
 
 
-def pieces(lines: Iterable[str], each: str, max_chars: int) -> Iterator[Piece]:
+def pieces(lines: Iterable[str], each: str, max_chars: int) -> Iterator[BatchPiece]:
     """Yield the pieces that have a letter or digit. Holds one at a time.
 
     `each`: one of EACH. Paragraphs are divided by blank lines, chapters begin with a heading of Markdown or a line such
@@ -53,7 +53,7 @@ def pieces(lines: Iterable[str], each: str, max_chars: int) -> Iterator[Piece]:
             number += 1
             if number > MAX_PIECES:
                 raise ValueError(f"line {line}: more than {MAX_PIECES} pieces; cut the file in two")
-            yield Piece(number, line, text)
+            yield BatchPiece(number, line, text)
 
 
 def _blocks(lines: Iterable[str], each: str, max_chars: int) -> Iterator[tuple[int, str]]:
@@ -160,10 +160,10 @@ class _Job:
         if self._num_found:
             _note(f"{self._num_found} of {self._num_pieces} files are finished already")
 
-    def todo(self) -> Iterator[Piece]:
+    def todo(self) -> Iterator[BatchPiece]:
         return (piece for piece in self._pieces() if not self._is_finished(piece))
 
-    async def speak_all(self, todo: Iterator[Piece]) -> None:
+    async def speak_all(self, todo: Iterator[BatchPiece]) -> None:
         for piece in todo:
             name = self._name(piece)
             try:
@@ -185,7 +185,7 @@ class _Job:
             _note(f"{self._num_failed} of {self._num_pieces} files were not made; the same command tries these again")
         return 1 if self._num_failed else 0
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[BatchPiece]:
         try:
             with self._file.open(encoding="utf-8") as file:
                 # A line that is too long is refused before all of it is in memory.
@@ -194,13 +194,13 @@ class _Job:
         except UnicodeDecodeError as error:
             raise ValueError(f"{self._file} is not UTF-8 text: {error}") from None
 
-    def _name(self, piece: Piece) -> str:
+    def _name(self, piece: BatchPiece) -> str:
         return f"{piece.number:05}{self._suffix}"
 
-    def _made_of(self, piece: Piece) -> str:
+    def _made_of(self, piece: BatchPiece) -> str:
         return digest(piece.text.encode(), self._config.SerializeToString(deterministic=True))
 
-    def _is_finished(self, piece: Piece) -> bool:
+    def _is_finished(self, piece: BatchPiece) -> bool:
         """Raises ValueError if a file stands in the way."""
         names = [self._name(piece)]
         if self._subtitles:
@@ -214,7 +214,7 @@ class _Job:
             raise
         return all(found)
 
-    async def _speak(self, piece: Piece) -> _Spoken:
+    async def _speak(self, piece: BatchPiece) -> _Spoken:
         """Speak a piece into its file. Raises _WentWrong, or the SpeechError of a server that refuses it."""
         part = self._folder / f"{piece.number:05}.part{self._suffix}"
         try:
@@ -231,7 +231,7 @@ class _Job:
         finally:
             part.unlink(missing_ok=True)
 
-    async def _draw_until_good(self, piece: Piece, part: Path) -> _Spoken:
+    async def _draw_until_good(self, piece: BatchPiece, part: Path) -> _Spoken:
         """Speak again what goes wrong, with other random draws, and wait for a server that is full or away."""
         config = SynthesisConfig()
         config.CopyFrom(self._config)
@@ -251,7 +251,7 @@ class _Job:
                     raise
                 await asyncio.sleep(wait_s)
 
-    async def _draw(self, piece: Piece, config: SynthesisConfig, part: Path) -> _Spoken:
+    async def _draw(self, piece: BatchPiece, config: SynthesisConfig, part: Path) -> _Spoken:
         marks: list[Mark] = []
         wrong = ""
         done = UtteranceDone()

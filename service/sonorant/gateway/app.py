@@ -7,7 +7,7 @@ from aiohttp import web
 from sonorant.gateway.cartesia.clip import tts_bytes
 from sonorant.gateway.cartesia.events import tts_sse
 from sonorant.gateway.cartesia.socket import tts_websocket
-from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.metrics import GatewayMetrics
 from sonorant.gateway.openai.batch import speech_batch
 from sonorant.gateway.openai.dictionaries import (
     delete_dictionary,
@@ -26,7 +26,7 @@ from sonorant.gateway.static_page import docs, page
 from sonorant.gateway.upstream.catalog import Catalogs
 from sonorant.gateway.upstream.keys import Keys
 from sonorant.gateway.upstream.servers import Servers
-from sonorant.gateway.web.connections import Connections, most_connections
+from sonorant.gateway.web.connections import OpenConnections, most_connections
 from sonorant.gateway.web.context import CATALOGS, CONFIG, CONNECTIONS, HOSTS, KEYS, LARGE_BODIES, METRICS, SERVERS
 from sonorant.gateway.web.drain import CONVERSATIONS, DRAINING, Conversations, end_conversations
 from sonorant.gateway.web.edge import add_headers, edge
@@ -35,7 +35,7 @@ from sonorant.gateway.web.hosts import Hosts
 from sonorant.gateway.web.large_bodies import LargeBodies
 
 
-def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Application:
+def make_app(config: GatewayConfig, servers: Servers, counts: GatewayMetrics) -> web.Application:
     app = web.Application(middlewares=[edge])
     app[CONFIG] = config
     app[HOSTS] = Hosts(config.listen, config.allowed_hosts)
@@ -43,7 +43,7 @@ def make_app(config: GatewayConfig, servers: Servers, counts: Metrics) -> web.Ap
     app[CATALOGS] = Catalogs(servers)
     app[KEYS] = Keys(servers)
     app[METRICS] = counts
-    app[CONNECTIONS] = Connections(most_connections(config.max_connections))
+    app[CONNECTIONS] = OpenConnections(most_connections(config.max_connections))
     app[LARGE_BODIES] = LargeBodies()
     app[DRAINING] = asyncio.Event()
     app[CONVERSATIONS] = Conversations()

@@ -6,7 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sonorant.gateway.encoders import Encoder
+from sonorant.gateway.encoders import AudioEncoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.endings import HEADERS, as_headers, told_at_end
 from sonorant.gateway.web.context import CALL, DOOR, METRICS, SERVERS
@@ -34,7 +34,7 @@ async def spoken(request: web.Request, upstream: SynthesizeStreamRequest) -> Asy
 
 
 async def answer_with_bytes(
-    request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder, content_type: str
+    request: web.Request, upstream: SynthesizeStreamRequest, encode: AudioEncoder, content_type: str
 ) -> web.StreamResponse:
     """Answer with the encoded audio. The answer begins with the first audio: a failure before that is an HTTP error, a
     failure after it cuts the connection off. Trailers tell that not all of the text was spoken."""

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import Callable
 
 from sonorant.gateway.web.accepted import AcceptedConnection
-from sonorant.gateway.web.connections import Connections
+from sonorant.gateway.web.connections import OpenConnections
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class Doorway:
         self,
         listening: socket.socket,
         protocol: Callable[[], asyncio.Protocol],
-        connections: Connections,
+        connections: OpenConnections,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """`protocol`: makes that of one connection."""

@@ -43,7 +43,7 @@ FORMATS = {
 }
 
 
-class Encoder(Protocol):
+class AudioEncoder(Protocol):
     async def encode(self, pcm: bytes) -> bytes:
         """Encode whole 16-bit little-endian samples; return the bytes that can be sent so far."""
 
@@ -52,7 +52,7 @@ class Encoder(Protocol):
         fault."""
 
 
-def encoder(name: str, rate_hz: int, *, whole: bool = False) -> Encoder:
+def encoder(name: str, rate_hz: int, *, whole: bool = False) -> AudioEncoder:
     """Make an encoder for a format of FORMATS. `whole`: collect everything, so that a WAV header has the length."""
     audio = FORMATS[name]
     if audio.codec:
@@ -60,7 +60,7 @@ def encoder(name: str, rate_hz: int, *, whole: bool = False) -> Encoder:
     return _Collected(name, rate_hz) if whole else _Plain(name, rate_hz)
 
 
-def raw_encoder(encoding: str, rate_hz: int, *, wav: bool = False) -> Encoder:
+def raw_encoder(encoding: str, rate_hz: int, *, wav: bool = False) -> AudioEncoder:
     """Make an encoder for one of Cartesia's encodings, bare or as WAV. For G.711, the server sends it already
     encoded."""
     return _Raw(encoding, rate_hz, wav_header(rate_hz, encoding=encoding) if wav else b"")

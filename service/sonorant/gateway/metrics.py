@@ -13,7 +13,7 @@ SHARED_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # defined by prometheus_client
 _SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 
 
-class Metrics:
+class GatewayMetrics:
     def __init__(self) -> None:
         self._registry = registry = CollectorRegistry()
         self.requests = Counter(

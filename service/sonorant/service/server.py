@@ -20,7 +20,7 @@ from sonorant.service.access.tls import server_credentials
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.composition import Base, base_of, interceptor_of, parts_of
 from sonorant.service.errors import VoiceStoreFailed
-from sonorant.service.listening.accepting import Server
+from sonorant.service.listening.accepting import AcceptingServer
 from sonorant.service.listening.ports import admin_port, grpc_server, open_port
 from sonorant.service.operations.garbage import collect_garbage
 from sonorant.service.operations.metrics_port import serve_metrics
@@ -117,7 +117,7 @@ async def serve(
 class _Doors:
     """Ports that are bound, and gRPC's, which is opened last."""
 
-    server: Server
+    server: AcceptingServer
     credentials: grpc.ServerCredentials | None
     metrics: socket.socket | None
     admin: grpc.aio.Server | None
@@ -207,7 +207,7 @@ async def _warm_voices(stored: StoredVoices, parts: Parts, ready: asyncio.Event)
         log.error("%s", error)
 
 
-async def _stop(server: Server, drain: asyncio.Event, crash: list[type[Exception]]) -> None:
+async def _stop(server: AcceptingServer, drain: asyncio.Event, crash: list[type[Exception]]) -> None:
     with suppress(*crash):  # gRPC raises it once more here
         await server.stop(STATUS_FLUSH_S if drain.is_set() else 0)
 

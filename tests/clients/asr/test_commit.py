@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sonorant.asr.commit import CommitPolicy
-from sonorant.asr.hypotheses import Hypothesis, Part
+from sonorant.asr.hypotheses import Hypothesis, HypothesisPart
 from sonorant.asr.words import split_words
 
 WORDS = st.sampled_from(
@@ -17,7 +17,7 @@ TRANSCRIPTS = st.lists(WORDS, max_size=12).map(" ".join)
 
 
 def hypothesis(text: str, time_s: float = 0.0, *, stability: float | None = None, final: bool = False) -> Hypothesis:
-    return Hypothesis((Part(text, stability),), time_s, final)
+    return Hypothesis((HypothesisPart(text, stability),), time_s, final)
 
 
 def released(policy: CommitPolicy, *hypotheses: Hypothesis) -> list[str]:
@@ -33,7 +33,7 @@ def true_claims(draw: st.DrawFn) -> tuple[str, list[Hypothesis]]:
     for cut in sorted(draw(st.lists(st.integers(0, len(text)), max_size=8))):
         within_word = cut < len(text) and cut > 0 and text[cut] != " " and text[cut - 1] != " "
         tail = draw(st.sampled_from(["", "x", "x and more"] if within_word else ["", " x", "  x and more"]))
-        hypotheses.append(Hypothesis((Part(text[:cut], 0.9), Part(tail, 0.1)), len(hypotheses)))
+        hypotheses.append(Hypothesis((HypothesisPart(text[:cut], 0.9), HypothesisPart(tail, 0.1)), len(hypotheses)))
     return text, [*hypotheses, hypothesis(text, len(hypotheses), final=True)]
 
 
@@ -104,7 +104,12 @@ def test_words_that_changed_recently_wait() -> None:
 
 def test_stability_counts_from_the_start_and_up_to_the_limit() -> None:
     policy = CommitPolicy(min_stability=0.5)
-    parts = (Part("to be", 0.9), Part(" or not", 0.5), Part(" to", 0.1), Part(" be", 0.9))
+    parts = (
+        HypothesisPart("to be", 0.9),
+        HypothesisPart(" or not", 0.5),
+        HypothesisPart(" to", 0.1),
+        HypothesisPart(" be", 0.9),
+    )
     assert released(policy, Hypothesis(parts, 0.0)) == ["to be or not"]
 
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.asr.draft import Change, Draft
-from sonorant.asr.hypotheses import Hypothesis, Part
+from sonorant.asr.draft import Draft, DraftChange
+from sonorant.asr.hypotheses import Hypothesis, HypothesisPart
 from sonorant.service.text.revision import place
 
 WORDS = st.sampled_from(["one", "word", "or", "another", "some", "something", "twenty", "six", "你", "好"])
@@ -12,7 +12,7 @@ TEXTS = st.lists(WORDS, max_size=8).map(" ".join)
 
 
 def hypothesis(text: str, time_s: float = 0.0, *, final: bool = False) -> Hypothesis:
-    return Hypothesis((Part(text),), time_s, final)
+    return Hypothesis((HypothesisPart(text),), time_s, final)
 
 
 class Server:
@@ -23,7 +23,7 @@ class Server:
         self.heard = 0
         self.flushed: list[int] = []  # characters that were there
 
-    def take(self, change: Change, draft: Draft) -> None:
+    def take(self, change: DraftChange, draft: Draft) -> None:
         if change.appends:
             assert change.from_char == len(self.text)
             self.text += change.text
@@ -73,15 +73,15 @@ def test_words_wait_and_may_change_while_the_listener_has_audio() -> None:
     draft.feed(hypothesis("good moaning to", 0.1))
     assert draft.change(listener_waits=False) is None
     draft.feed(hypothesis("good morning to", 0.2))
-    assert draft.change(listener_waits=True) == Change(0, "good morning ", appends=True)
+    assert draft.change(listener_waits=True) == DraftChange(0, "good morning ", appends=True)
     assert draft.ends_phrase() and not draft.ends_phrase()
     draft.feed(hypothesis("good morning to you", 0.3))
     assert draft.change(listener_waits=True) is None, "a word alone is no phrase"
     draft.feed(hypothesis("good morning to you all", 0.4))
-    assert draft.change(listener_waits=True) == Change(13, "to you ", appends=True)
+    assert draft.change(listener_waits=True) == DraftChange(13, "to you ", appends=True)
     assert draft.ends_phrase()
     draft.feed(hypothesis("good morning to you all", 0.5, final=True))
-    assert draft.change(listener_waits=False) == Change(20, "all ", appends=True), "it is all: nothing will change"
+    assert draft.change(listener_waits=False) == DraftChange(20, "all ", appends=True), "it is all: nothing will change"
     assert not draft.ends_phrase(), "the end is enough"
     assert [(word.text, word.heard_s, word.released_s) for word in draft.finish()] == [
         ("good", 0.1, 0.2),
@@ -98,7 +98,7 @@ def test_a_word_is_spoken_after_enough_hypotheses_in_a_row_have_it() -> None:
     for text, change in (
         ("good morning to", None),
         ("good moaning to", None),
-        ("good moaning to you", Change(0, "good moaning to ", appends=True)),
+        ("good moaning to you", DraftChange(0, "good moaning to ", appends=True)),
     ):
         draft.feed(hypothesis(text))
         assert draft.change(listener_waits=True) == change
@@ -109,13 +109,13 @@ def test_words_that_change_are_revised_at_once_and_the_rest_is_flushed_again() -
     draft = Draft(agreement=2)
     for _ in range(2):
         draft.feed(hypothesis("this is good moaning to"))
-    assert draft.change(listener_waits=True) == Change(0, "this is good moaning ", appends=True)
+    assert draft.change(listener_waits=True) == DraftChange(0, "this is good moaning ", appends=True)
     assert draft.ends_phrase()
     draft.feed(hypothesis("this is"))
     assert draft.change(listener_waits=True) is None, "the recognizer has lost sight of the rest, no more"
     draft.feed(hypothesis("this is good morning to"))
     change = draft.change(listener_waits=False)
-    assert change == Change(12, "", appends=False), "what stands there now is not settled"
+    assert change == DraftChange(12, "", appends=False), "what stands there now is not settled"
     draft.revised(change, 12, 0)
     assert draft.ends_phrase(), "the flush was taken back with its text"
     assert draft.change(listener_waits=False) is None
@@ -124,16 +124,16 @@ def test_words_that_change_are_revised_at_once_and_the_rest_is_flushed_again() -
 def test_a_word_that_was_heard_stays_and_counts() -> None:
     draft = Draft(agreement=1)
     draft.feed(hypothesis("good moaning to"))
-    assert draft.change(listener_waits=True) == Change(0, "good moaning ", appends=True)
+    assert draft.change(listener_waits=True) == DraftChange(0, "good moaning ", appends=True)
     assert draft.ends_phrase()
     draft.feed(hypothesis("good morning to you"))
     change = draft.change(listener_waits=False)
-    assert change == Change(4, " morning to ", appends=False)
+    assert change == DraftChange(4, " morning to ", appends=False)
     draft.revised(change, 12, 8)  # as many words of the revision are left out
     assert draft.change(listener_waits=False) is None
     assert draft.ends_phrase()
     draft.feed(hypothesis("good morning to you", final=True))
-    assert draft.change(listener_waits=False) == Change(16, "you ", appends=True)
+    assert draft.change(listener_waits=False) == DraftChange(16, "you ", appends=True)
     assert [word.text for word in draft.finish()] == ["good", " moaning", " to", " you"]
     assert draft.num_contradicted == 1
 
@@ -141,10 +141,10 @@ def test_a_word_that_was_heard_stays_and_counts() -> None:
 def test_a_word_that_stays_in_place_of_a_character_is_not_joined_to_the_next_word() -> None:
     draft = Draft(agreement=1)
     draft.feed(hypothesis("one word two"))
-    assert draft.change(listener_waits=True) == Change(0, "one word ", appends=True)
+    assert draft.change(listener_waits=True) == DraftChange(0, "one word ", appends=True)
     draft.feed(hypothesis("one 你 two", final=True))
     change = draft.change(listener_waits=True)
-    assert change == Change(3, " 你 two ", appends=False)
+    assert change == DraftChange(3, " 你 two ", appends=False)
     draft.revised(change, 8, 2)
     assert draft.change(listener_waits=True) is None
     assert [word.text for word in draft.finish()] == ["one", " word", " two"]

@@ -4,17 +4,20 @@ import json
 
 import pytest
 
-from sonorant.asr.hypotheses import Hypothesis, Part
+from sonorant.asr.hypotheses import Hypothesis, HypothesisPart
 from sonorant.asr.recognizers import Messages
 
 
 @pytest.mark.parametrize(
     ("message", "hypotheses"),
     [
-        ({"partial": "so it"}, [Hypothesis((Part("so it"),), 5.0)]),
-        ({"partial": "so", "stability": 0.9, "time_ms": 1500}, [Hypothesis((Part("so", 0.9),), 1.5)]),
-        ({"final": "so it is"}, [Hypothesis((Part("so it is"),), 5.0, is_final=True)]),
-        ({"text": "so it is", "result": [{"word": "so"}]}, [Hypothesis((Part("so it is"),), 5.0, is_final=True)]),
+        ({"partial": "so it"}, [Hypothesis((HypothesisPart("so it"),), 5.0)]),
+        ({"partial": "so", "stability": 0.9, "time_ms": 1500}, [Hypothesis((HypothesisPart("so", 0.9),), 1.5)]),
+        ({"final": "so it is"}, [Hypothesis((HypothesisPart("so it is"),), 5.0, is_final=True)]),
+        (
+            {"text": "so it is", "result": [{"word": "so"}]},
+            [Hypothesis((HypothesisPart("so it is"),), 5.0, is_final=True)],
+        ),
         (
             {
                 "results": [
@@ -23,7 +26,7 @@ from sonorant.asr.recognizers import Messages
                     {"alternatives": [{"transcript": " to"}]},
                 ]
             },
-            [Hypothesis((Part("to be", 0.9), Part(" or not", 0.01), Part(" to")), 5.0)],
+            [Hypothesis((HypothesisPart("to be", 0.9), HypothesisPart(" or not", 0.01), HypothesisPart(" to")), 5.0)],
         ),
         (
             {
@@ -34,9 +37,9 @@ from sonorant.asr.recognizers import Messages
                 ]
             },
             [
-                Hypothesis((Part("yes"),), 5.0, is_final=True),
-                Hypothesis((Part(" no"),), 5.0, is_final=True),
-                Hypothesis((Part(" per"),), 5.0),
+                Hypothesis((HypothesisPart("yes"),), 5.0, is_final=True),
+                Hypothesis((HypothesisPart(" no"),), 5.0, is_final=True),
+                Hypothesis((HypothesisPart(" per"),), 5.0),
             ],
         ),
         ({"speechEventType": "END_OF_SINGLE_UTTERANCE"}, []),

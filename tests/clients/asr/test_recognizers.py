@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from sonorant.asr.commit import CommitPolicy
-from sonorant.asr.hypotheses import Hypothesis, Part
+from sonorant.asr.hypotheses import Hypothesis, HypothesisPart
 from sonorant.asr.recognizers import Messages
 
 
@@ -82,7 +82,7 @@ def test_every_word_is_spoken_once(messages: list[Any]) -> None:
 
 def test_final_words_of_assemblyai_are_stable() -> None:
     (hypothesis,) = Messages().parse(json.dumps(turn(3, "good", "moaning")), 2.0)
-    assert hypothesis == Hypothesis((Part("good", 1.0), Part(" moaning", 0.0)), 2.0)
+    assert hypothesis == Hypothesis((HypothesisPart("good", 1.0), HypothesisPart(" moaning", 0.0)), 2.0)
 
 
 @pytest.mark.parametrize(

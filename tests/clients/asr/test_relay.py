@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 from sonorant.asr.commit import ReleasedWord
 from sonorant.asr.draft import Draft
-from sonorant.asr.hypotheses import Hypothesis, Part
+from sonorant.asr.hypotheses import Hypothesis, HypothesisPart
 from sonorant.asr.relay import RevisingRelay
 from sonorant.client import AudioChunk, FlushDone, Revised, SpeechClient, synthesis_config
 from sonorant.client.listening.playback_clock import PlaybackClock
@@ -27,7 +27,7 @@ async def test_a_phrase_is_corrected_while_unheard_and_the_next_waits_for_the_li
             coming.task_done()  # by now it has been dealt with
 
     def hear(text: str, *, final: bool = False) -> None:
-        coming.put_nowait(Hypothesis((Part(text),), 0.0, final))
+        coming.put_nowait(Hypothesis((HypothesisPart(text),), 0.0, final))
 
     def on_sent() -> None:
         nonlocal num_sent

@@ -4,7 +4,7 @@ from itertools import cycle, islice
 
 import pytest
 
-from sonorant.bench.loads import Load, Share, Speech, Target
+from sonorant.bench.loads import Load, Share, SpokenLoad, Target
 from sonorant.engine import EngineOverloaded
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.ledger import Ledger
@@ -18,7 +18,7 @@ NUM_LISTENERS = 1000
 
 def keys_of_listeners(num_keys: int, num_processes: int) -> list[str]:
     target = Target("speak", "", keys=tuple(f"key {number}" for number in range(num_keys)))
-    load, speech = Load("paced", NUM_LISTENERS, 1.0, 0.0), Speech(("text",), seed=5)
+    load, speech = Load("paced", NUM_LISTENERS, 1.0, 0.0), SpokenLoad(("text",), seed=5)
     return [
         key
         for index in range(num_processes)

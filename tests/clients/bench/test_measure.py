@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from sonorant.bench.grpc_speech import grpc_speaker
-from sonorant.bench.loads import Load, LoadKind, Protocol, Share, Speech, Target
+from sonorant.bench.loads import Load, LoadKind, Protocol, Share, SpokenLoad, Target
 from sonorant.bench.measure import Measured, measure
 from sonorant.bench.reporting.statistics import Row, row
 from tests.cutting_proxy import CuttingProxy
@@ -37,7 +37,7 @@ async def run(
     async with served(engine, max_sessions=max_sessions) as server:
         target = Target(protocol, server.address)
         load = Load(kind, amount, seconds, warm_up_s)
-        asked = Speech(TEXTS, seed=5, num_frames=FRAMES, **speech)  # type: ignore[arg-type]
+        asked = SpokenLoad(TEXTS, seed=5, num_frames=FRAMES, **speech)  # type: ignore[arg-type]
         start_s = time.monotonic() + 0.1
 
         async def one(index: int) -> Measured:
@@ -145,7 +145,7 @@ async def test_utterances_take_turns_on_the_connections_of_a_client_process() ->
     async with served(FakeEngine()) as server, CuttingProxy(int(server.address.rpartition(":")[2])) as proxy:
         target = Target("speak", f"127.0.0.1:{proxy.port}", num_connections=3)
         load = Load("closed", 3, 0.3, 0.1)
-        asked = Speech(TEXTS, seed=5, num_frames=FRAMES)
+        asked = SpokenLoad(TEXTS, seed=5, num_frames=FRAMES)
         async with grpc_speaker(target, asked) as speaker:
             measured = await measure(Share(target, load, asked, 10.0, 100, 0, 1), speaker, time.monotonic())
             assert proxy.num_connections == 3

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 
 from sonorant.bench.http_speech import http_speaker
-from sonorant.bench.loads import Load, Share, Speech, Target
+from sonorant.bench.loads import Load, Share, SpokenLoad, Target
 from sonorant.bench.measure import measure
 from sonorant.bench.reporting.statistics import Row, row
 from sonorant.bench.voices import Voices
@@ -61,7 +61,7 @@ async def speech_server() -> AsyncIterator[tuple[str, SpeechServer]]:
 async def run(url: str, model: str = "a-model", **body: object) -> Row:
     target = Target("openai", url, model, tuple(body.items()))
     load = Load("closed", 2, seconds=1.0, warm_up_s=0.2)
-    speech = Speech(("One.", "Two."), seed=0, voices=Voices(name="anna"))
+    speech = SpokenLoad(("One.", "Two."), seed=0, voices=Voices(name="anna"))
     async with http_speaker(target, speech) as speaker:
         part = await measure(Share(target, load, speech, 5.0, 10, 0, 1), speaker, time.monotonic())
     return row(str(target), load, 0, [part], 1000.0)

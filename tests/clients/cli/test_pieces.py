@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sonorant.cli.batch import Piece, pieces
+from sonorant.cli.batch import BatchPiece, pieces
 
 BOOK = "# One\n\nIt began.\nIt went on.\n\n---\n\nChapter II\nIt ended.\n"
 
 
-def cut(text: str, each: str, max_chars: int = 1000) -> list[Piece]:
+def cut(text: str, each: str, max_chars: int = 1000) -> list[BatchPiece]:
     return list(pieces(text.splitlines(keepends=True), each, max_chars))
 
 
 def test_a_piece_is_a_line_a_paragraph_or_a_chapter() -> None:
-    assert cut("Hello.\n\n***\n  Bye.", "line") == [Piece(1, 1, "Hello."), Piece(2, 4, "Bye.")]
+    assert cut("Hello.\n\n***\n  Bye.", "line") == [BatchPiece(1, 1, "Hello."), BatchPiece(2, 4, "Bye.")]
     assert [(piece.line, piece.text) for piece in cut(BOOK, "paragraph")] == [
         (1, "# One"),
         (3, "It began.\nIt went on."),

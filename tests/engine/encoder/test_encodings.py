@@ -21,7 +21,7 @@ from sonorant.engine.encoder.kept_up import KeptUpEncoder
 from sonorant.engine.encoder.limits import NICENESS
 from sonorant.engine.encoder.recording import read_upload
 from sonorant.engine.encoder.reference import ReferenceEncoder
-from sonorant.engine.encoder.wire import Answer, Want
+from sonorant.engine.encoder.wire import EncoderAnswer, Want
 from sonorant.engine.errors import (
     CheckpointError,
     EncodingFailed,
@@ -50,11 +50,11 @@ class Running:
 
     async def encode(
         self, audio: bytes, want: Want = BOTH, caller: int = 0, holder: int = 0, wait_s: float = 0.0
-    ) -> Answer:
+    ) -> EncoderAnswer:
         upload = Upload(audio, hashlib.sha256(audio).digest(), want, caller, holder, wait_s)
         return (await self.encodings.encode(self.encoder, upload))[0]
 
-    def jobs(self, recordings: Sequence[bytes], caller: int = 0) -> "list[asyncio.Task[Answer]]":
+    def jobs(self, recordings: Sequence[bytes], caller: int = 0) -> "list[asyncio.Task[EncoderAnswer]]":
         return [asyncio.create_task(self.encode(each, caller=caller)) for each in recordings]
 
     async def idle(self) -> None:
@@ -256,7 +256,7 @@ async def test_ten_callers_of_one_recording_have_it_encoded_once(it: Running) ->
     first, *others = await asyncio.gather(*jobs, return_exceptions=True)
     assert isinstance(first, asyncio.CancelledError)
     assert all(answer is others[0] for answer in others)
-    assert isinstance(others[0], Answer)
+    assert isinstance(others[0], EncoderAnswer)
 
 
 async def test_callers_take_turns(it: Running) -> None:
@@ -331,7 +331,7 @@ async def test_a_recording_that_kills_a_decoder_fails_alone(it: Running) -> None
     os.kill(pids[0], signal.SIGKILL)
     stop(pids[1:], signal.SIGCONT)
     results = await asyncio.gather(*jobs, return_exceptions=True)
-    failed = [result for result in results if not isinstance(result, Answer)]
+    failed = [result for result in results if not isinstance(result, EncoderAnswer)]
     assert len(failed) == 1 and isinstance(failed[0], EncodingFailed)
     assert "the decoder died of the recording (exit code -9)" in str(failed[0])
 

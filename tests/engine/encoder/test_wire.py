@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sonorant.engine.encoder.wire import (
-    Answer,
+    EncoderAnswer,
     Said,
     answer,
     decoded,
@@ -51,7 +51,7 @@ async def test_samples_come_through() -> None:
 async def test_arrays_come_through(codes: np.ndarray | None) -> None:
     _, arrays = await received(written({}, X_VECTOR.tobytes() + (b"" if codes is None else codes.tobytes())))
     found = encoded(INFO, arrays, codes is not None, HIDDEN, CODEBOOKS)
-    assert isinstance(found, Answer) and found.recording == INFO
+    assert isinstance(found, EncoderAnswer) and found.recording == INFO
     np.testing.assert_equal((found.x_vector, found.codes), (X_VECTOR, codes))
 
 

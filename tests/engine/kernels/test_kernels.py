@@ -25,7 +25,7 @@ from sonorant.engine.kernels.gemm.linear import linear
 from sonorant.engine.kernels.norm import add_rms_norm
 from sonorant.engine.kernels.swiglu import swiglu
 from sonorant.engine.kernels.talker import attention
-from sonorant.engine.kernels.talker.attention import HeadNorm, Places, paged_attention
+from sonorant.engine.kernels.talker.attention import HeadNorm, RowPositions, paged_attention
 from sonorant.engine.kernels.talker.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.talker.frame_attention import frame_attention
 from sonorant.engine.kernels.talker.sampling import Draws, FirstBook
@@ -179,7 +179,7 @@ class AttentionCase:
         norm = self.attention.qk_norm
         head_norm = HeadNorm(norm.weight, norm.eps, self.rotary.cos.flatten(1), self.rotary.sin.flatten(1))
         keys, values = self.pool
-        places = Places(slots, positions, self.table, PAGE, are_single)
+        places = RowPositions(slots, positions, self.table, PAGE, are_single)
         return paged_attention(self.attention.qkv_proj(x), head_norm, keys, values, places=places)
 
     def twin(self, x: torch.Tensor, slots: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:

@@ -33,7 +33,7 @@ from sonorant.engine import (
     start_here,
 )
 from sonorant.engine.ipc.server_ids import server_of
-from sonorant.engine.owner.board import Word
+from sonorant.engine.owner.board import BoardWord
 from sonorant.engine.workers import worker_pair
 from tests.engine.speech import Heard, listen
 
@@ -89,7 +89,7 @@ class Servers:
         return [child.pid for child in workers.children] if workers else []
 
     def board(self, server: int) -> list[int]:
-        return [self.owner._board.taken[0, server, word] for word in Word]
+        return [self.owner._board.taken[0, server, word] for word in BoardWord]
 
     async def join(self, server: int) -> EnginePool:
         pool = await EnginePool.join(self.owner.configs, self.owner.connect(server), lambda state: None)

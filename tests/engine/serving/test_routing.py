@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineInfo, Need, SynthesisParams
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.serving.info import engine_info
-from sonorant.engine.serving.routing import Load, choose_model, choose_pair
+from sonorant.engine.serving.routing import PairLoad, choose_model, choose_pair
 
 INFO = engine_info(load_checkpoint(BUILTIN_VOICE_DIR), EngineConfig(BUILTIN_VOICE_DIR))
 SAMPLING = INFO.default_sampling
@@ -60,9 +60,9 @@ def test_the_first_checkpoint_of_the_best_kind_that_has_all_is_chosen(need: Need
     assert chosen == choose_model(need, [*models, *models]), "more of the same change nothing"
 
 
-@given(st.lists(st.builds(Load, st.booleans(), st.integers(0, 5), st.integers(1, 3), st.integers(3, 5))))
+@given(st.lists(st.builds(PairLoad, st.booleans(), st.integers(0, 5), st.integers(1, 3), st.integers(3, 5))))
 def test_a_free_slot_comes_before_room_in_a_queue_and_of_such_the_pair_with_the_fewest_streams_is_chosen(
-    pairs: list[Load],
+    pairs: list[PairLoad],
 ) -> None:
     chosen = choose_pair(pairs)
     serving = [pair for pair in pairs if pair.serves]
@@ -82,7 +82,7 @@ def test_a_free_slot_comes_before_room_in_a_queue_and_of_such_the_pair_with_the_
 def test_streams_that_stay_are_spread_evenly(num_pairs: int, num_streams: int) -> None:
     live = [0] * num_pairs
     for _ in range(num_streams):
-        index = choose_pair([Load(True, count, 8, 64) for count in live])
+        index = choose_pair([PairLoad(True, count, 8, 64) for count in live])
         assert index is not None
         live[index] += 1
     assert max(live) - min(live) <= 1

@@ -13,7 +13,7 @@ from sonorant.engine.ipc.messages import EndStream, FrameBatch, FrameRecord, Ope
 from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.schedule.stream import NEVER
-from sonorant.engine.talker.stepping import Runner, Stepping
+from sonorant.engine.talker.stepping import Stepping, StepRunner
 from sonorant.engine.types import FinishReason, Int16Array
 from tests.engine.talker.driver import Utterance
 from tests.engine.talker.run.test_fused import PAGES_PER_SLOT, checkpoint, new_runner, utterances
@@ -42,7 +42,7 @@ class Asked(FakeTalkerRunner):
         return super().finish()
 
 
-def spoken(runner: Runner, scheduler: Scheduler, ahead_from: int) -> dict[int, list[Int16Array]]:
+def spoken(runner: StepRunner, scheduler: Scheduler, ahead_from: int) -> dict[int, list[Int16Array]]:
     """Run until all streams have ended; return their frames."""
     outbox = QueueChannel[FrameRecord]()
     stepping = Stepping(outbox, scheduler, runner, ahead_from)

@@ -8,14 +8,14 @@ import pytest
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.ring import Ring
 from sonorant.engine.types import PassCounts
-from sonorant.engine.workers.watch import Watch
+from sonorant.engine.workers.watch import WorkerWatch
 from tests.fakes import FakeClock
 
 
 class Watched:
     def __init__(self, heartbeat: Heartbeat, ring: Ring) -> None:
         self.heartbeat, self.ring, self.clock = heartbeat, ring, FakeClock()
-        self.watch = Watch("talker", heartbeat, ring, timeout_s=10.0, interval_s=1.0, clock=self.clock)
+        self.watch = WorkerWatch("talker", heartbeat, ring, timeout_s=10.0, interval_s=1.0, clock=self.clock)
 
     def look(self, *after_s: float) -> str:
         complaint = ""

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.openai.data_uris import MAX_REF_AUDIO_BYTES, PIECE_CHARS, Recordings, recording_in
+from sonorant.gateway.openai.data_uris import MAX_REF_AUDIO_BYTES, PIECE_CHARS, DecodedUris, recording_in
 
 HEAD = "data:audio/wav;base64,"
 LARGEST = MAX_REF_AUDIO_BYTES // 3 * 3
@@ -61,7 +61,7 @@ async def test_items_with_the_same_recording_or_fault_have_it_decoded_once(monke
         return await recording_in(uri, where)
 
     monkeypatch.setattr("sonorant.gateway.openai.data_uris.recording_in", counted)
-    recordings = Recordings()
+    recordings = DecodedUris()
     good, bad, empty = "data:audio/wav;base64,YWJj", "data:audio/wav;base64,?", ""
     assert await asyncio.gather(*(recordings.read(good, "ref_audio") for _ in range(4))) == [b"abc"] * 4
     for _ in range(3):

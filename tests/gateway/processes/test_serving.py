@@ -14,7 +14,7 @@ import pytest
 
 from sonorant.client import Access
 from sonorant.gateway.app import make_app
-from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.metrics import GatewayMetrics
 from sonorant.gateway.processes import serving
 from sonorant.gateway.processes.serving import Gateway
 from sonorant.gateway.settings import GatewayConfig
@@ -245,7 +245,7 @@ async def test_the_document_names_every_path_and_every_field() -> None:
             page = await response.text()
     assert api["openapi"].startswith("3.1")
     served_paths = set()
-    for route in make_app(GatewayConfig(), Servers((), Access.from_environment()), Metrics()).router.routes():
+    for route in make_app(GatewayConfig(), Servers((), Access.from_environment()), GatewayMetrics()).router.routes():
         if route.method != "HEAD":
             path = re.sub(r":[^}]+", "", str(route.resource.canonical if route.resource else ""))
             served_paths.add((route.method.lower(), path))

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sonorant.gateway.web.connections import Connections
+from sonorant.gateway.web.connections import OpenConnections
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.harness import gateway
 from tests.service.certificates import Certificates
@@ -117,7 +117,7 @@ class Told:
 
 
 def test_the_one_that_has_waited_longest_gives_way() -> None:
-    connections = Connections(3)
+    connections = OpenConnections(3)
     first, second, third, fourth, fifth = (Told() for _ in range(5))
     for each in (first, second, third):
         connections.admit(each)

@@ -24,10 +24,10 @@ from wyoming.tts import (
 )
 
 from sonorant.client import Access
-from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.metrics import GatewayMetrics
 from sonorant.gateway.upstream.catalog import Catalogs
 from sonorant.gateway.upstream.servers import Servers
-from sonorant.gateway.web.connections import Connections
+from sonorant.gateway.web.connections import OpenConnections
 from sonorant.gateway.wyoming.door import WyomingDoor
 from sonorant.logs import json_handler
 from tests.gateway.harness import Door, gateway
@@ -219,7 +219,7 @@ def test_who_has_gone_before_the_answer_is_no_error(caplog: pytest.LogCaptureFix
     async def answer() -> None:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         nowhere = Servers((), Access.from_environment())
-        wyoming = WyomingDoor(nowhere, Catalogs(nowhere), Metrics(), "", Connections(1))
+        wyoming = WyomingDoor(nowhere, Catalogs(nowhere), GatewayMetrics(), "", OpenConnections(1))
 
         async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             asked = asyncio.StreamReader()

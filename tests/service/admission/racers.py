@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.admission.limits import HostLimits
 from sonorant.service.admission.permits import Permit, Permits
 from sonorant.service.errors import LimitReached
@@ -82,7 +82,7 @@ def racing(ledger: Ledger, num: int) -> Iterator[list[Racer]]:
 
 
 def race(connection: Connection, ledger: Ledger) -> None:
-    permits, limits = Permits(Kind.SESSIONS, LIMIT, lambda: 1, ledger), HostLimits(ledger)
+    permits, limits = Permits(Counted.SESSIONS, LIMIT, lambda: 1, ledger), HostLimits(ledger)
     held: list[Permit] = []
     connection.send(os.getpid())
     while True:
@@ -94,7 +94,7 @@ def race(connection: Connection, ledger: Ledger) -> None:
             try:
                 if do == "take":
                     held.append(permits.take(caller, caller.max_sessions))
-                    assert ledger.total(Kind.SESSIONS) <= LIMIT
+                    assert ledger.total(Counted.SESSIONS) <= LIMIT
                 elif do == "text":
                     limits.take(caller, 1)
                 elif do == "churn":

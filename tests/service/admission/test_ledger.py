@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.admission.permits import Permits
 from sonorant.service.errors import LimitReached
 from tests.service.admission.racers import LIMIT, Racer, all_at_once, racing
@@ -40,9 +40,9 @@ def test_eight_processes_at_once_get_what_one_would(
         held[caller] += got
         if len({who for who, num in held.items() if num}) == 1:  # else whose permits are given back is left open
             held[caller] -= sum(all_at_once(racers, "give", caller, gives))
-        assert ledger.total(Kind.SESSIONS) == sum(held.values())
+        assert ledger.total(Counted.SESSIONS) == sum(held.values())
     all_at_once(racers, "give", ADA, [LIMIT] * NUM)
-    assert ledger.total(Kind.SESSIONS) == 0
+    assert ledger.total(Counted.SESSIONS) == 0
 
 
 def test_text_of_eight_processes_at_once_is_that_of_one(raced: tuple[Ledger, list[Racer]]) -> None:
@@ -62,21 +62,21 @@ def test_a_process_that_is_killed_gives_all_back_and_blocks_nobody() -> None:
             victim.kill()  # in the middle of it
             ledger.clear(number)
             assert all(racer.answer() == 200 for racer in alive[1:])
-            assert ledger.total(Kind.SESSIONS) == NUM - (number + 1)
+            assert ledger.total(Counted.SESSIONS) == NUM - (number + 1)
         assert sum(all_at_once(racers[4:], "take", BOB, [10] * 4)) == LIMIT - 4
     ledger.close()
 
 
 def test_a_process_has_what_the_one_before_it_left_behind_no_more() -> None:
     ledger = Ledger(2)
-    first, second = (Permits(Kind.SESSIONS, 10, lambda: 1, ledger.of_process(number)) for number in range(2))
+    first, second = (Permits(Counted.SESSIONS, 10, lambda: 1, ledger.of_process(number)) for number in range(2))
     for _ in range(3):
         first.take(ADA, 6)
         second.take(ADA, 6)
     with pytest.raises(LimitReached, match="all 6 sessions of this API key"):
         second.take(ADA, 6)
     ledger.clear(0)
-    again = Permits(Kind.SESSIONS, 10, lambda: 1, ledger.of_process(0))
+    again = Permits(Counted.SESSIONS, 10, lambda: 1, ledger.of_process(0))
     for _ in range(3):
         again.take(ADA, 6)
     with pytest.raises(LimitReached):
@@ -86,7 +86,7 @@ def test_a_process_has_what_the_one_before_it_left_behind_no_more() -> None:
 
 def test_callers_that_have_nothing_make_room_for_others_and_text_is_not_forgotten_before() -> None:
     ledger = Ledger(1, num_rows=4)
-    permits = Permits(Kind.UPLOADS, 10, lambda: 1, ledger)
+    permits = Permits(Counted.UPLOADS, 10, lambda: 1, ledger)
     soon_s = time.monotonic() + 3600
     ledger.charge(ADA.number, lambda now_s, paid_off_s: soon_s)
     held = [permits.take(Caller(name)) for name in ("eve", "mia")]
@@ -96,7 +96,7 @@ def test_callers_that_have_nothing_make_room_for_others_and_text_is_not_forgotte
         permit.give_back()
         permit.give_back()  # does no harm
     with permits.take(BOB):
-        assert ledger.total(Kind.UPLOADS) == 1
+        assert ledger.total(Counted.UPLOADS) == 1
     seen: list[float] = []
     ledger.charge(ADA.number, lambda now_s, paid_off_s: seen.append(paid_off_s) or 0.0)
     assert seen == [soon_s]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from sonorant.service.access.api_keys import ANYONE, HOSTS, Caller, anyone_at
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.admission.permits import Permits
 from sonorant.service.errors import LimitReached
 
@@ -13,7 +13,7 @@ ADA, BOB, EVE = Caller("ada"), Caller("bob"), Caller("eve")
 
 
 def of(kind: str, limit: int, num_callers: Callable[[], int]) -> Permits:
-    return Permits(Kind[kind.upper()], limit, num_callers, Ledger())
+    return Permits(Counted[kind.upper()], limit, num_callers, Ledger())
 
 
 def take_all(permits: Permits, caller: Caller) -> int:

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from sonorant.engine import EngineState
-from sonorant.service.session.session import Session
+from sonorant.service.session.session import ServedSession
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Served, Stub, Transcript, eventually, served
@@ -85,4 +85,4 @@ async def test_any_script_leaves_one_done_per_utterance_in_order_and_nothing_beh
 def num_sessions_left() -> int:
     """After a collection: objects of gRPC refer to each other, some need a turn of the loop; it keeps a last call."""
     gc.collect()
-    return sum(type(each) is Session for each in gc.get_objects())
+    return sum(type(each) is ServedSession for each in gc.get_objects())

@@ -15,8 +15,8 @@ from sonorant.service.audio.writer import AudioSpec
 from sonorant.service.utterance.receipts import (
     LIFETIME_S,
     FreeText,
-    Heard,
     Place,
+    ProvenHeard,
     Receipts,
 )
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
@@ -45,7 +45,7 @@ def test_what_is_sealed_is_proven_and_nothing_else() -> None:
     receipt = ADAS.issue("Hello the", 48_000, AUDIO, PLACE, CODES[:15])
     assert len(receipt.seal) <= 64
     segments = [BEFORE, HERE]
-    assert ADAS.heard(resume(receipt), AUDIO, segments) == Heard("Hello the", PLACE)
+    assert ADAS.heard(resume(receipt), AUDIO, segments) == ProvenHeard("Hello the", PLACE)
     assert ADAS.heard(resume(receipt, samples=99_000), AUDIO, segments), "more may have come since"
     assert ADAS.heard(resume(receipt, samples=16_000), replace(AUDIO, sample_rate_hz=8000), segments)
     refused: list[tuple[Receipts, speak_pb2.Resume, AudioSpec, list[Any]]] = [
@@ -80,14 +80,14 @@ def test_no_bit_of_a_seal_can_be_changed(position: int, change: int) -> None:
 
 @given(st.text(max_size=20), st.lists(st.text(max_size=8), max_size=6))
 def test_only_the_same_beginning_is_free(paid: str, pieces: list[str]) -> None:
-    free = FreeText(Heard(paid, Place()))
+    free = FreeText(ProvenHeard(paid, Place()))
     text = "".join(pieces)
     same = next((n for n, (a, b) in enumerate(zip(paid, text, strict=False)) if a != b), min(len(paid), len(text)))
     assert sum(map(free.take, pieces)) == same
 
 
 def test_text_that_is_divided_otherwise_is_charged_after_all() -> None:
-    heard = Heard("Hello the", PLACE)
+    heard = ProvenHeard("Hello the", PLACE)
     for segments, due in (
         ([(1, 5, 160), (2, 9, 0)], 0),
         ([(1, 5, 160), (2, 7, 0)], 9),

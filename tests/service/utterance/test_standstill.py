@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sonorant.service.utterance.signs import STANDING, Signs
-from sonorant.service.utterance.word_times import REPORT_MS, STANDSTILL_MS, Word, WordTimes
+from sonorant.service.utterance.word_times import REPORT_MS, STANDSTILL_MS, TimedWord, WordTimes
 from tests.service.fake_speech import as_written
 
 RATE = 24_000
@@ -32,7 +32,7 @@ class Reports:
         return begins_ms if begins_ms <= self.now_ms else None
 
 
-def marks(num_frames: int, leaps_at_ms: float) -> list[Word]:
+def marks(num_frames: int, leaps_at_ms: float) -> list[TimedWord]:
     times, reports = WordTimes(RATE, 1.0, as_written(), ms_per_unit=UNIT_MS), Reports(leaps_at_ms)
     times.follow(reports.reached_ms)
     times.push_text(TEXT)

@@ -9,7 +9,7 @@ import pytest
 
 from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason
 from sonorant.service.access import api_keys
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.errors import InvalidField, LimitReached
@@ -215,7 +215,7 @@ async def test_who_has_many_utterances_leaves_places_to_others() -> None:
     for speaking in (*hers, *theirs):
         speaking.cancel()
     await asyncio.wait([*hers, *theirs])
-    assert not ledger.holders(Kind.UTTERANCES, 1)
+    assert not ledger.holders(Counted.UTTERANCES, 1)
 
 
 async def until_heard(heard: Heard) -> None:

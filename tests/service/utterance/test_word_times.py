@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonorant.service.utterance.word_times import Word, WordTimes
+from sonorant.service.utterance.word_times import TimedWord, WordTimes
 from tests.service.fake_speech import as_written
 
 RATE = 24_000
@@ -18,9 +18,9 @@ def test_words_are_told_before_they_are_heard_and_once() -> None:
     times = WordTimes(RATE, 1.0, as_written(), ms_per_unit=50)
     times.push_text("One two, thr")
     times.push_audio(LOUD)
-    assert times.take_due(100) == [Word("One", 0, 3, 0, 200)]
+    assert times.take_due(100) == [TimedWord("One", 0, 3, 0, 200)]
     assert times.take_due(100) == []
-    assert times.take_due(210) == [Word("two,", 4, 8, 200, 600)]
+    assert times.take_due(210) == [TimedWord("two,", 4, 8, 200, 600)]
     times.push_text("ee")
     assert times.take_due(610) == [], "it may go on"
 
@@ -56,7 +56,7 @@ def test_the_rate_of_a_segment_is_that_of_the_next() -> None:
     times.end_audio()
     assert times.ms_per_unit == pytest.approx(100)
     times.push_audio(LOUD)
-    assert times.take_due(3300)[-1] == Word("bb", 29, 31, 3200, 3500)
+    assert times.take_due(3300)[-1] == TimedWord("bb", 29, 31, 3200, 3500)
 
 
 def test_speed_shrinks_the_time() -> None:
@@ -146,7 +146,7 @@ def test_after_a_short_word_the_others_catch_up_with_the_engine() -> None:
     times.follow(lambda char: begins_ms(char) if begins_ms(char) <= now_ms else None)
     times.push_text(text)
     times.end_text()
-    words: list[Word] = []
+    words: list[TimedWord] = []
     for now_ms in range(80, 2000, 80):
         times.push_audio(np.full(RATE * 80 // 1000, 8000, np.int16))
         words += times.take_due(now_ms)
@@ -165,7 +165,7 @@ def test_a_short_word_does_not_delay_the_next() -> None:
     times.follow(reached_ms)
     times.push_text("The train leaves.")
     times.end_text()
-    words: list[Word] = []
+    words: list[TimedWord] = []
     for now_ms in range(80, 640, 80):
         times.push_audio(np.full(RATE * 80 // 1000, 8000, np.int16))
         words += times.take_due(now_ms)

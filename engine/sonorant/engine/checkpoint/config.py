@@ -49,7 +49,7 @@ class TransformerConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class TalkerConfig:
+class TalkerModelConfig:
     stack: TransformerConfig
     vocab_size: int  # rows of the codec embedding table: codes and control ids
     text_vocab_size: int
@@ -149,7 +149,7 @@ class Checkpoint:
     size: str  # tts_model_size of config.json: 0b6, 1b7, tiny, ...
     dtype: str  # of the main model on disk, by config.json; bfloat16 if it names none
     text_ids: TextIds
-    talker: TalkerConfig
+    talker: TalkerModelConfig
     code_predictor: CodePredictorConfig
     codec: CodecConfig
     speaker_encoder: SpeakerEncoderConfig | None  # None unless `task` is base
@@ -255,12 +255,12 @@ def _text_ids(c: Section, talker: Section) -> TextIds:
     )
 
 
-def _talker(c: Section) -> TalkerConfig:
+def _talker(c: Section) -> TalkerModelConfig:
     def codec_id(key: str) -> int:
         return c.id(key, "vocab_size", of=c)
 
     language_ids = c.ids("codec_language_id", "vocab_size")
-    return TalkerConfig(
+    return TalkerModelConfig(
         stack=_stack(c),
         vocab_size=c.size("vocab_size"),
         text_vocab_size=c.size("text_vocab_size"),

@@ -11,13 +11,13 @@ from typing import Protocol
 
 from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.code2wav.schedule.plan import DecodePlan
-from sonorant.engine.ipc.channel import Outbox
+from sonorant.engine.ipc.channel import RecordOutbox
 from sonorant.engine.ipc.heartbeat import Step
 from sonorant.engine.ipc.messages import PcmRecord
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 
-class Call(Protocol):
+class StartedCall(Protocol):
     def is_over(self) -> bool:
         """Say without waiting whether the samples are there."""
 
@@ -25,7 +25,7 @@ class Call(Protocol):
         """Wait for the samples [rows, frames * frame_samples]."""
 
 
-class Runner(Protocol):
+class DecodeRunner(Protocol):
     """The part of `sonorant.engine.code2wav.run.runner.Code2WavRunner` that calls need."""
 
     @property
@@ -38,7 +38,7 @@ class Runner(Protocol):
     def copy(self, source: int, target: int) -> None:
         """Copy the state of slot `source` to slot `target`."""
 
-    def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
+    def start(self, slots: Sequence[int], codes: Int16Array) -> StartedCall:
         """Start to decode each row's frames [rows, frames, codebooks]."""
 
     def decode_urgent(self, slots: Sequence[int], codes: Int16Array) -> Int16Array | Float32Array:
@@ -51,7 +51,9 @@ class Runner(Protocol):
         """Do a piece of what was left for later, if one is due; return in how many seconds the next one is."""
 
 
-def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, read: Callable[[], bool] = lambda: False) -> Step:
+def turn(
+    outbox: RecordOutbox[PcmRecord], batcher: Batcher, runner: DecodeRunner, read: Callable[[], bool] = lambda: False
+) -> Step:
     """Make one call, if anything is due.
 
     `read` gives the batcher the records that have come meanwhile, and returns whether there were any.
@@ -79,7 +81,7 @@ def turn(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, read: Call
     return Step(num_rows)
 
 
-def _decode_urgent(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) -> int:
+def _decode_urgent(outbox: RecordOutbox[PcmRecord], batcher: Batcher, runner: DecodeRunner) -> int:
     """Decode the urgent chunks that are there; return how many."""
     plan = batcher.urgent_batch()
     _prepare(plan, outbox, runner)
@@ -88,7 +90,7 @@ def _decode_urgent(outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner) 
     return len(plan.slots)
 
 
-def _prepare(plan: DecodePlan, outbox: Outbox[PcmRecord], runner: Runner) -> None:
+def _prepare(plan: DecodePlan, outbox: RecordOutbox[PcmRecord], runner: DecodeRunner) -> None:
     if plan.records:
         outbox.publish(plan.records)
     for source, target in plan.copies:

@@ -9,12 +9,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
-from sonorant.engine.code2wav.decoding import Runner, turn
+from sonorant.engine.code2wav.decoding import DecodeRunner, turn
 from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.code2wav.schedule.formats import FASTEST_FIRST
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.errors import EngineError
-from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
+from sonorant.engine.ipc.channel import PeerGone, RecordInbox, RecordOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch, FrameRecord, PcmRecord, Shutdown
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
@@ -26,7 +26,11 @@ log = logging.getLogger(__name__)
 
 
 def run(
-    inbox: Inbox[FrameRecord], outbox: Outbox[PcmRecord], batcher: Batcher, runner: Runner, heartbeat: Heartbeat
+    inbox: RecordInbox[FrameRecord],
+    outbox: RecordOutbox[PcmRecord],
+    batcher: Batcher,
+    runner: DecodeRunner,
+    heartbeat: Heartbeat,
 ) -> None:
     """Run the process's loop. Returns on Shutdown; raises PeerGone when a neighbour is gone."""
     is_over = False
@@ -56,8 +60,8 @@ def run(
 
 def main(
     config: EngineConfig,
-    inbox: Inbox[FrameRecord],
-    outbox: Outbox[PcmRecord],
+    inbox: RecordInbox[FrameRecord],
+    outbox: RecordOutbox[PcmRecord],
     heartbeat: Heartbeat,
     facts: Mapping[str, Any],
     ready: Connection,
@@ -69,8 +73,8 @@ def main(
 
 
 def _load(
-    config: EngineConfig, inbox: Inbox[FrameRecord], facts: Mapping[str, Any]
-) -> tuple[tuple[Batcher, Runner], Mapping[str, object]]:
+    config: EngineConfig, inbox: RecordInbox[FrameRecord], facts: Mapping[str, Any]
+) -> tuple[tuple[Batcher, DecodeRunner], Mapping[str, object]]:
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.code2wav.run.runner import Code2WavRunner, runner_in_fitting_format
@@ -115,7 +119,7 @@ def _load(
     return (batcher, runner), info
 
 
-def _speech_sample(inbox: Inbox[FrameRecord]) -> Int16Array:
+def _speech_sample(inbox: RecordInbox[FrameRecord]) -> Int16Array:
     """Return the codes [frames, codebooks] of a sample, which is the first record that the talker sends."""
     try:
         while not (records := inbox.drain()):

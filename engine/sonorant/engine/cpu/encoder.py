@@ -14,12 +14,12 @@ from sonorant.engine.cpu import library
 from sonorant.engine.cpu.library import LANES, Conv, EncoderLayer, Kept, Stage
 from sonorant.engine.cpu.packing import float_conv, in_groups, padded
 from sonorant.engine.model.codec.codec_encoder import (
-    CausalConv,
-    Codebook,
     CodecEncoder,
+    EncoderCodebook,
+    EncoderConv,
+    EncoderResidualUnit,
+    EncoderTransformerLayer,
     ResidualQuantizer,
-    ResidualUnit,
-    TransformerLayer,
 )
 from sonorant.engine.model.layers import RotaryTable
 
@@ -64,10 +64,12 @@ class CompiledCodecEncoder:
     def _structure(self, encoder: CodecEncoder) -> library.CodecEncoder:
         c = encoder.config
         first, *layers, _, last = encoder.encoder.layers
-        assert isinstance(first, CausalConv) and isinstance(last, CausalConv)
+        assert isinstance(first, EncoderConv) and isinstance(last, EncoderConv)
         stages = [self._stage(*layers[at : at + 3]) for at in range(0, len(layers), 3)]
         blocks = [
-            self._layer(each) for each in encoder.encoder_transformer.layers if isinstance(each, TransformerLayer)
+            self._layer(each)
+            for each in encoder.encoder_transformer.layers
+            if isinstance(each, EncoderTransformerLayer)
         ]
         semantic = encoder.quantizer.semantic_residual_vector_quantizer
         acoustic = encoder.quantizer.acoustic_residual_vector_quantizer
@@ -92,13 +94,13 @@ class CompiledCodecEncoder:
         )
 
     def _stage(self, unit: nn.Module, _: nn.Module, down: nn.Module) -> Stage:
-        assert isinstance(unit, ResidualUnit) and isinstance(down, CausalConv)
+        assert isinstance(unit, EncoderResidualUnit) and isinstance(down, EncoderConv)
         _, wide, _, narrow = unit.block
-        assert isinstance(wide, CausalConv) and isinstance(narrow, CausalConv)
+        assert isinstance(wide, EncoderConv) and isinstance(narrow, EncoderConv)
         inner = self._conv(wide.conv.weight, wide.conv.bias), self._conv(narrow.conv.weight, narrow.conv.bias)
         return Stage(down.stride, in_groups(down.conv.in_channels), *inner, self._strided(down))
 
-    def _layer(self, layer: TransformerLayer) -> EncoderLayer:
+    def _layer(self, layer: EncoderTransformerLayer) -> EncoderLayer:
         attention, mlp, tensor = layer.self_attn, layer.mlp, self._kept.tensor
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         weights: list[Tensor] = [each.weight for each in projections]
@@ -119,11 +121,11 @@ class CompiledCodecEncoder:
     def _book(self, layer: nn.Module) -> Conv:
         """The largest x e - e e / 2 is that of the nearest entry e."""
         book = layer.get_submodule("codebook")
-        assert isinstance(book, Codebook)
+        assert isinstance(book, EncoderCodebook)
         entries = book.entries()
         return self._product(entries, -entries.square().sum(-1) / 2)
 
-    def _strided(self, conv: CausalConv) -> Conv:
+    def _strided(self, conv: EncoderConv) -> Conv:
         """A convolution of twice as many positions as its stride, as one of two groups of positions side by side."""
         weight = padded(conv.conv.weight, 1)
         pairs = weight.reshape(*weight.shape[:2], 2, conv.stride)

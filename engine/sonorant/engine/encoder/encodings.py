@@ -19,7 +19,7 @@ from sonorant.engine.encoder import decoding
 from sonorant.engine.encoder.asked import Asked, Died, fault
 from sonorant.engine.encoder.kept_up import KeptUpEncoder
 from sonorant.engine.encoder.limits import NICENESS
-from sonorant.engine.encoder.wire import Answer, Decoded, Want, decoded, max_samples_bytes
+from sonorant.engine.encoder.wire import Decoded, EncoderAnswer, Want, decoded, max_samples_bytes
 from sonorant.engine.encoder.wire import decoding as request_to_decode
 from sonorant.engine.errors import EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.fair_queue import FairQueue
@@ -52,14 +52,14 @@ class Upload:
 class _Job:
     upload: Upload
     encoder: KeptUpEncoder
-    answer: "asyncio.Future[tuple[Answer, Spent]]"
+    answer: "asyncio.Future[tuple[EncoderAnswer, Spent]]"
     line: str  # the caller's
     begun_s: float = field(default_factory=time.monotonic)
     num_callers: int = 0
     decoding: "asyncio.Task[Decoded] | None" = None
     waits: bool = True  # in the queue
 
-    def settle(self, answer: "tuple[Answer, Spent] | EngineError") -> None:
+    def settle(self, answer: "tuple[EncoderAnswer, Spent] | EngineError") -> None:
         if self.answer.done():
             return
         if isinstance(answer, EngineError):
@@ -86,7 +86,7 @@ class Encodings:
         self._waiting_bytes = 0
         self._has_jobs = asyncio.Event()
         self._jobs: dict[_Key, _Job] = {}
-        self._known: LruCache[_Key, Answer] = LruCache(KNOWN_BYTES)
+        self._known: LruCache[_Key, EncoderAnswer] = LruCache(KNOWN_BYTES)
         self._lane_s = FIRST_GUESS_S
         self._lanes: list[asyncio.Task[None]] = []
         self._decoders: dict[int, Asked] = {}  # by lane
@@ -113,10 +113,10 @@ class Encodings:
             for n in range(self._num_lanes)
         ]
 
-    def known(self, encoder: KeptUpEncoder, upload: Upload) -> Answer | None:
+    def known(self, encoder: KeptUpEncoder, upload: Upload) -> EncoderAnswer | None:
         return self._known.get(_key(encoder, upload))
 
-    async def encode(self, encoder: KeptUpEncoder, upload: Upload) -> tuple[Answer, Spent]:
+    async def encode(self, encoder: KeptUpEncoder, upload: Upload) -> tuple[EncoderAnswer, Spent]:
         """Encode a recording when it is its caller's turn, or return what was made of it before.
 
         Raises InvalidRecording, EncodingFailed, EngineOverloaded or EngineUnavailable. If all its callers are
@@ -224,7 +224,7 @@ class Encodings:
                 self._has_jobs.set()
                 self._done(job)
 
-    async def _work(self, lane: int, job: _Job, taken_s: float) -> "tuple[Answer, Spent] | EngineError":
+    async def _work(self, lane: int, job: _Job, taken_s: float) -> "tuple[EncoderAnswer, Spent] | EngineError":
         if lane in self._decoders and self._decoders[lane].child.is_dead:  # it died while idle
             await self._stop_decoder(lane)
         while lane not in self._decoders:
@@ -247,7 +247,7 @@ class Encodings:
         found, decoded_s = decoding_task.result(), time.monotonic()
         want = job.upload.want
         if want is Want.NOTHING:
-            answer = Answer(found.recording)
+            answer = EncoderAnswer(found.recording)
         else:
             answer = await job.encoder.encode(found, job.line, with_codes=want is Want.X_VECTOR_AND_CODES)
             self._known.put(_key(job.encoder, job.upload), answer)

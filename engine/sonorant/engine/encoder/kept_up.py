@@ -10,7 +10,7 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder import process
 from sonorant.engine.encoder.asked import Asked, Died, fault
-from sonorant.engine.encoder.wire import MAX_CODES_BYTES, Answer, Decoded, encoded, encoding
+from sonorant.engine.encoder.wire import MAX_CODES_BYTES, Decoded, EncoderAnswer, encoded, encoding
 from sonorant.engine.errors import EngineError
 from sonorant.engine.fair_queue import FairQueue
 
@@ -20,7 +20,7 @@ RESTART_S = 1.0  # between attempts to replace a process
 TRIES = 2  # for each recording: something else may have killed the process
 
 
-class Turns:
+class EncoderTurns:
     """Gives the turn to one at a time. After a caller it is another's turn, if one waits."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class KeptUpEncoder:
         self._asked: Asked | None = None
         self._is_up = asyncio.Event()
         self._is_down = asyncio.Event()  # the process is of no use any more
-        self._turns = Turns()
+        self._turns = EncoderTurns()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -79,7 +79,7 @@ class KeptUpEncoder:
         await self._bring_up()
         self._task = asyncio.create_task(self._keep_up(), name="encoder")
 
-    async def encode(self, decoded: Decoded, caller: str, *, with_codes: bool) -> Answer:
+    async def encode(self, decoded: Decoded, caller: str, *, with_codes: bool) -> EncoderAnswer:
         """Encode a recording in turns of callers. Raises EncodingFailed, which concerns this recording alone."""
         timeout_s = self._config.encoder.encode_timeout_s
         async with self._turns.turn(caller):
@@ -97,7 +97,7 @@ class KeptUpEncoder:
                         raise failure from None
         raise AssertionError("the last try returns or raises")
 
-    async def _ask(self, asked: Asked, decoded: Decoded, with_codes: bool, timeout_s: float) -> Answer:
+    async def _ask(self, asked: Asked, decoded: Decoded, with_codes: bool, timeout_s: float) -> EncoderAnswer:
         talker = self._checkpoint.talker
         _, arrays = await asked.ask(encoding(with_codes), decoded.samples, MAX_CODES_BYTES, timeout_s)
         return encoded(decoded.recording, arrays, with_codes, talker.stack.hidden_size, talker.num_codebooks)

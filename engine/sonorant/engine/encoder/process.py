@@ -35,13 +35,13 @@ KEPT_BYTES, LARGEST_ARRAY_BYTES = 64 * 2**20, 32 * 2**20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
 
 
-class Encoder(Protocol):
+class RecordingEncoder(Protocol):
     """The part of `sonorant.engine.encoder.reference.ReferenceEncoder` that is used here."""
 
     def encode(self, samples: Float32Array, *, with_codes: bool) -> tuple[Float32Array, Int16Array | None]: ...
 
 
-def serve(stream: BufferedRWPair, encoder: Encoder) -> None:
+def serve(stream: BufferedRWPair, encoder: RecordingEncoder) -> None:
     """Answer requests until the owner is gone."""
     while (request := receive(stream)) is not None:
         said, data = request
@@ -52,7 +52,7 @@ def serve(stream: BufferedRWPair, encoder: Encoder) -> None:
             answer(stream, {}, arrays)
 
 
-def _encoded(samples: Float32Array, encoder: Encoder, *, with_codes: bool) -> bytes | EncodingFailed:
+def _encoded(samples: Float32Array, encoder: RecordingEncoder, *, with_codes: bool) -> bytes | EncodingFailed:
     try:
         x_vector, codes = encoder.encode(samples, with_codes=with_codes)
         if not np.isfinite(x_vector).all():
@@ -80,7 +80,7 @@ def main(config: EngineConfig, end: SocketEnd, ready: Connection) -> None:
         log.info("the owner is gone, encoder stops")
 
 
-def _load(config: EngineConfig) -> tuple[Encoder, Mapping[str, object]]:
+def _load(config: EngineConfig) -> tuple[RecordingEncoder, Mapping[str, object]]:
     import torch  # here, because the parent imports this module and must stay without torch
 
     from sonorant.engine.cpu.library import leave_cores_to_functions, use_threads

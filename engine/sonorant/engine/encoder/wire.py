@@ -40,7 +40,7 @@ class Decoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class EncoderAnswer:
     recording: RecordingInfo
     x_vector: Float32Array | None = None  # [hidden]
     codes: Int16Array | None = None  # [frames, codebooks]
@@ -131,11 +131,13 @@ def encoding(with_codes: bool) -> Said:
     return {"with_codes": with_codes}
 
 
-def encoded(recording: RecordingInfo, arrays: bytes, with_codes: bool, hidden_size: int, num_codebooks: int) -> Answer:
+def encoded(
+    recording: RecordingInfo, arrays: bytes, with_codes: bool, hidden_size: int, num_codebooks: int
+) -> EncoderAnswer:
     """Raises ValueError for an invalid answer."""
     # Copied to be writable: torch warns about read-only arrays.
     x_vector = np.frombuffer(arrays, "<f4", hidden_size).copy()
     if not with_codes:
-        return Answer(recording, x_vector)
+        return EncoderAnswer(recording, x_vector)
     codes = np.frombuffer(arrays, "<i2", offset=4 * hidden_size).reshape(-1, num_codebooks).copy()
-    return Answer(recording, x_vector, codes)
+    return EncoderAnswer(recording, x_vector, codes)

@@ -17,7 +17,7 @@ class PeerGone(Exception):
     """The other side of a channel has closed it or died, and everything it sent has been read."""
 
 
-class Inbox(Protocol[T]):
+class RecordInbox(Protocol[T]):
     def drain(self) -> list[T]:
         """Take all records that are there, without blocking. Raises PeerGone if there are none and none can come.
 
@@ -28,7 +28,7 @@ class Inbox(Protocol[T]):
         """Block until there is something to drain or `timeout_s` has passed. Raises PeerGone as `drain` does."""
 
 
-class Outbox(Protocol[T_contra]):
+class RecordOutbox(Protocol[T_contra]):
     def publish(self, records: Sequence[T_contra]) -> None:
         """Send the records in order, as one batch. Raises PeerGone if nobody can read them any more."""
 

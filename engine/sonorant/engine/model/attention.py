@@ -26,7 +26,7 @@ class PagedRows:
 
 
 @dataclass(slots=True)
-class Watch:
+class WatchedHead:
     """Computes the attention logits of one head for some rows of a batch, each at positions of its own."""
 
     head: int
@@ -43,7 +43,7 @@ class Watch:
 
 
 def watched_attention(
-    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, watch: Watch
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, rows: PagedRows, watch: WatchedHead
 ) -> Tensor:
     """Do `paged_attention`, and have `watch` look at it."""
     out = paged_attention(q, k, v, keys, values, rows)

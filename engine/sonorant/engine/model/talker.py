@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sonorant.engine.checkpoint.config import Checkpoint, TalkerConfig
-from sonorant.engine.model.attention import PagedRows, Watch, paged_attention, watched_attention
+from sonorant.engine.checkpoint.config import Checkpoint, TalkerModelConfig
+from sonorant.engine.model.attention import PagedRows, WatchedHead, paged_attention, watched_attention
 from sonorant.engine.model.code_predictor import CodePredictor
 from sonorant.engine.model.layers import DecoderLayer, RMSNorm, RotaryTable, store_transposed
 from sonorant.engine.model.weights import Embedding
@@ -72,11 +72,11 @@ class Talker(nn.Module):
         positions: Tensor,
         cache: Tensor,
         rows: PagedRows,
-        watched: tuple[int, Watch] | None = None,
+        watched: tuple[int, WatchedHead] | None = None,
     ) -> Tensor:
         """x [rows, hidden] at `positions` [rows]; cache [layers, 2, positions of the pool, kv_heads, head_dim].
 
-        `watched`: the number of a layer, and the `Watch` that takes note of its attention.
+        `watched`: the number of a layer, and the `WatchedHead` that takes note of its attention.
         """
         rotation = rotary.at(positions)
         for number, (layer, (keys, values)) in enumerate(zip(self.model.layers, cache, strict=True)):
@@ -94,7 +94,7 @@ def sum_frame(embeddings: list[Tensor]) -> Tensor:
 
 
 class _Model(nn.Module):
-    def __init__(self, c: TalkerConfig) -> None:
+    def __init__(self, c: TalkerModelConfig) -> None:
         super().__init__()
         self.text_embedding = Embedding(c.text_vocab_size, c.text_hidden_size)
         self.codec_embedding = Embedding(c.vocab_size, c.stack.hidden_size)
@@ -103,7 +103,7 @@ class _Model(nn.Module):
 
 
 class _TextProjection(nn.Module):
-    def __init__(self, c: TalkerConfig) -> None:
+    def __init__(self, c: TalkerModelConfig) -> None:
         super().__init__()
         self.linear_fc1 = nn.Linear(c.text_hidden_size, c.text_hidden_size)
         self.linear_fc2 = nn.Linear(c.text_hidden_size, c.stack.hidden_size)

@@ -11,7 +11,7 @@ import numpy as np
 from sonorant.engine.ipc.shared_record import SharedRecord
 
 
-class Word(IntEnum):
+class BoardWord(IntEnum):
     PLACES = 0  # streams of the talker that have a place
     KEPT = 1  # places kept for utterances between two of their streams
     STORED = 2  # streams of stored codes
@@ -20,7 +20,7 @@ class Word(IntEnum):
 
 class Board:
     def __init__(self, num_pairs: int = 1, num_servers: int = 1) -> None:
-        taken = ("taken", "i8", (num_pairs, num_servers, len(Word)))
+        taken = ("taken", "i8", (num_pairs, num_servers, len(BoardWord)))
         self.__setstate__(SharedRecord(np.dtype([taken, ("waits", "i8", num_servers)])))
 
     def __setstate__(self, record: SharedRecord) -> None:
@@ -61,23 +61,23 @@ class Entry:
         self._server = server
         self._others = tuple(other for other in range(board.num_servers) if other != server)
 
-    def tell(self, word: Word, value: int) -> None:
+    def tell(self, word: BoardWord, value: int) -> None:
         self._taken[self._pair, self._server, word] = value
 
-    def own(self, word: Word) -> int:
+    def own(self, word: BoardWord) -> int:
         return self._taken[self._pair, self._server, word]
 
-    def of_others(self, *words: Word) -> int:
+    def of_others(self, *words: BoardWord) -> int:
         return sum(self._taken[self._pair, other, word] for other in self._others for word in words)
 
-    def claim(self, word: Word, limit: int, *also: Word) -> bool:
+    def claim(self, word: BoardWord, limit: int, *also: BoardWord) -> bool:
         """Take one more, unless all server processes have as many as the limit. Of others, `also` count as well."""
         if not self._others:  # nobody else takes any
             return self._claim(word, limit)
         with self._lock:
             return self._claim(word, limit - self.of_others(word, *also))
 
-    def _claim(self, word: Word, limit: int) -> bool:
+    def _claim(self, word: BoardWord, limit: int) -> bool:
         own = self._taken[self._pair, self._server, word]
         if own < limit:
             self._taken[self._pair, self._server, word] = own + 1

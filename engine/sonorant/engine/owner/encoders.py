@@ -9,7 +9,7 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.encodings import Encodings, Upload
 from sonorant.engine.encoder.kept_up import KeptUpEncoder
-from sonorant.engine.encoder.wire import Answer
+from sonorant.engine.encoder.wire import EncoderAnswer
 from sonorant.engine.errors import EngineError
 from sonorant.engine.owner.link_messages import Encode, Encoded
 from sonorant.engine.types import Spent
@@ -69,7 +69,7 @@ class Encoders:
     async def _encode(
         self, encoder: KeptUpEncoder, job: int, upload: Upload, answer: Callable[[Encoded], None]
     ) -> None:
-        said: Answer | EngineError
+        said: EncoderAnswer | EngineError
         spent = Spent()
         try:
             said, spent = await self._encodings.encode(encoder, upload)

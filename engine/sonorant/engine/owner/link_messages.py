@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sonorant.engine.encoder.wire import Answer, Want
+from sonorant.engine.encoder.wire import EncoderAnswer, Want
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.shared_bytes import SharedBytes
 from sonorant.engine.owner.board import Board
@@ -54,7 +54,7 @@ class Encoded:
     """The answer to Encode."""
 
     job: int
-    answer: Answer | EngineError
+    answer: EncoderAnswer | EngineError
     spent: Spent
 
 

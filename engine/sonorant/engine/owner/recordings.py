@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import itertools
 
-from sonorant.engine.encoder.wire import Answer, Want
+from sonorant.engine.encoder.wire import EncoderAnswer, Want
 from sonorant.engine.errors import EngineError, EngineUnavailable
 from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.shared_bytes import SharedBytes
@@ -28,7 +28,7 @@ class Recordings:
 
     async def encode(
         self, pair: int, audio: bytes, want: Want, caller: int, holder: int = 0, wait_s: float = 0.0
-    ) -> tuple[Answer, Spent]:
+    ) -> tuple[EncoderAnswer, Spent]:
         """Encode a recording with the encoder of a pair. Raises what `Encodings.encode` raises; see there."""
         if self._refusal:
             raise EngineUnavailable(self._refusal)

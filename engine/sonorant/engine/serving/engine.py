@@ -16,7 +16,7 @@ from sonorant.engine.encoder.wire import Want
 from sonorant.engine.errors import EngineOverloaded, EngineUnavailable
 from sonorant.engine.ipc.heartbeat import Work
 from sonorant.engine.ipc.messages import EndStream, FirstChunk, PcmBatch, PcmRecord, SilentStream, TextPositions
-from sonorant.engine.owner.board import Word
+from sonorant.engine.owner.board import BoardWord
 from sonorant.engine.owner.link_messages import PairState
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.serving.keeping import KeptStream
@@ -24,7 +24,7 @@ from sonorant.engine.serving.model import Model
 from sonorant.engine.serving.owner_link import OwnerLink
 from sonorant.engine.serving.placement import Placement
 from sonorant.engine.serving.places import Places
-from sonorant.engine.serving.routing import Load
+from sonorant.engine.serving.routing import PairLoad
 from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream, Opening
 from sonorant.engine.serving.traffic import Traffic
@@ -106,7 +106,7 @@ class Engine:
 
     def stats(self) -> EngineStats:
         return EngineStats(
-            num_streams=self.num_streams + self._taken.of_others(Word.STREAMS),
+            num_streams=self.num_streams + self._taken.of_others(BoardWord.STREAMS),
             backlog=self._traffic.backlog,
             ring_bytes=(0, 0, 0) if self._seat is None else self._seat.ring_bytes(),
             work={} if self._seat is None else self._seat.work(),
@@ -150,7 +150,7 @@ class Engine:
         credit_frames = most if credit_frames is None else min(credit_frames, most)
         opening = Opening(params, prompt, credit_frames, known_codes, outlives_workers, caller, in_turn, background)
         stream = EngineStream(next(self._process.ids), opening, self.model, self.placement)
-        if not self._taken.claim(Word.PLACES, max_streams := self.max_streams, Word.KEPT):
+        if not self._taken.claim(BoardWord.PLACES, max_streams := self.max_streams, BoardWord.KEPT):
             raise EngineOverloaded(f"all {max_streams} streams of the engine are in use; try again later")
         self.placement.add(stream, self)
         return stream
@@ -171,7 +171,7 @@ class Engine:
         self.model.check_stored(segments, past_codes)
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")
-        if not self._taken.claim(Word.STORED, self.max_stored):
+        if not self._taken.claim(BoardWord.STORED, self.max_stored):
             raise EngineOverloaded(f"all {self.max_stored} places for stored codes are in use; try again later")
         spoken = [codes for codes in segments if len(codes)]
         credit_frames = most if credit_frames is None else min(credit_frames, most)
@@ -266,12 +266,12 @@ class Engine:
 
     # How full it is
 
-    def load(self, *, stored: bool = False) -> Load:
+    def load(self, *, stored: bool = False) -> PairLoad:
         """For a choice among pairs; `stored`: for streams of stored codes."""
         serves = self.state is EngineState.READY and bool(self.can_speak) and not self.is_standby
         if stored:
-            return Load(serves, self.num_stored, self.max_stored, self.max_stored)
-        return Load(serves, self.num_places, self.num_slots, self.max_streams)
+            return PairLoad(serves, self.num_stored, self.max_stored, self.max_stored)
+        return PairLoad(serves, self.num_places, self.num_slots, self.max_streams)
 
     @property
     def max_streams(self) -> int:
@@ -291,16 +291,16 @@ class Engine:
     @property
     def num_stored(self) -> int:
         """How many streams of stored codes all server processes have."""
-        return self._places.num_stored + self._taken.of_others(Word.STORED)
+        return self._places.num_stored + self._taken.of_others(BoardWord.STORED)
 
     @property
     def num_places(self) -> int:
         """How many places all server processes have for streams; others also between streams of an utterance."""
-        return self._places.num_taken + self._taken.of_others(Word.PLACES, Word.KEPT)
+        return self._places.num_taken + self._taken.of_others(BoardWord.PLACES, BoardWord.KEPT)
 
     def keep_places(self, change: int) -> None:
         """Have so many more places count as taken for other server processes: for utterances between two streams."""
-        self._taken.tell(Word.KEPT, self._taken.own(Word.KEPT) + change)
+        self._taken.tell(BoardWord.KEPT, self._taken.own(BoardWord.KEPT) + change)
         if change < 0:
             self._process.room_freed()
 
@@ -337,9 +337,9 @@ class Engine:
         stream.begin(run_id, time.monotonic(), self._traffic.publish)
 
     def _tell_taken(self) -> None:
-        self._taken.tell(Word.PLACES, self._places.num_taken)
-        self._taken.tell(Word.STORED, self._places.num_stored)
-        self._taken.tell(Word.STREAMS, len(self._streams))
+        self._taken.tell(BoardWord.PLACES, self._places.num_taken)
+        self._taken.tell(BoardWord.STORED, self._places.num_stored)
+        self._taken.tell(BoardWord.STREAMS, len(self._streams))
 
     # What comes from the workers. Records name a stream by the id of its run.
 

@@ -50,7 +50,7 @@ def choose_model(need: Need, models: Sequence[EngineInfo]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class PairLoad:
     """How full a worker pair is, and whether it serves."""
 
     serves: bool
@@ -64,7 +64,7 @@ class Load:
         return self.max_streams - self.num_streams if self.serves else 0
 
 
-def choose_pair(pairs: Sequence[Load]) -> int | None:
+def choose_pair(pairs: Sequence[PairLoad]) -> int | None:
     """Return the index of a pair with a free slot, else with room in its queue, else of any that serves, else None.
 
     If there are several, prefers the one with the fewest live streams, then the first.

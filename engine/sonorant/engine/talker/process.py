@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.channel import Inbox, Outbox, PeerGone
+from sonorant.engine.ipc.channel import PeerGone, RecordInbox, RecordOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.messages import (
     BeginStream,
@@ -31,7 +31,7 @@ from sonorant.engine.later import sooner
 from sonorant.engine.talker.first_chunk import CodecTurn, FirstChunkWait
 from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
-from sonorant.engine.talker.stepping import Runner, Stepping
+from sonorant.engine.talker.stepping import Stepping, StepRunner
 from sonorant.logs import start
 
 if TYPE_CHECKING:
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    inbox: Inbox[Command],
-    outbox: Outbox[FrameRecord],
+    inbox: RecordInbox[Command],
+    outbox: RecordOutbox[FrameRecord],
     scheduler: Scheduler,
-    runner: Runner,
+    runner: StepRunner,
     heartbeat: Heartbeat,
     between_steps: Callable[[Step], None] = lambda step: None,
 ) -> None:
@@ -72,7 +72,7 @@ def run(
             inbox.wait(sooner(scheduler.wait_s, more_s))
 
 
-def _take(commands: Sequence[Command], outbox: Outbox[FrameRecord], scheduler: Scheduler) -> bool:
+def _take(commands: Sequence[Command], outbox: RecordOutbox[FrameRecord], scheduler: Scheduler) -> bool:
     """Take commands. Returns True after Shutdown, which is passed on."""
     passing: list[StoredRecord] = []  # of stored codes, which the talker only passes on
     for command in commands:
@@ -91,7 +91,7 @@ def _take(commands: Sequence[Command], outbox: Outbox[FrameRecord], scheduler: S
 
 def main(
     config: EngineConfig,
-    inbox: Inbox[Command],
+    inbox: RecordInbox[Command],
     outbox: RingOutbox[FrameRecord],
     heartbeat: Heartbeat,
     codec: Heartbeat,
@@ -106,8 +106,8 @@ def main(
 
 
 def _load(
-    config: EngineConfig, outbox: Outbox[FrameRecord], facts: Mapping[str, Any]
-) -> tuple[tuple[Scheduler, Runner, type[FirstChunkWait | CodecTurn] | None], Mapping[str, object]]:
+    config: EngineConfig, outbox: RecordOutbox[FrameRecord], facts: Mapping[str, Any]
+) -> tuple[tuple[Scheduler, StepRunner, type[FirstChunkWait | CodecTurn] | None], Mapping[str, object]]:
     """Return the scheduler, the runner, how steps wait for Code2Wav, and the info for the supervisor."""
     import torch  # here, because the parent imports this module and must stay without torch
 

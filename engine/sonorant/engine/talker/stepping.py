@@ -9,7 +9,7 @@ the listener who waits for first audio would notice more of that than anybody ga
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from sonorant.engine.ipc.channel import Outbox
+from sonorant.engine.ipc.channel import RecordOutbox
 from sonorant.engine.ipc.heartbeat import Step
 from sonorant.engine.ipc.messages import FrameRecord
 from sonorant.engine.talker.schedule.rows import DecodeRows, PrefillRow, StepPlan
@@ -19,7 +19,7 @@ from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 MANY_STREAMS = 32
 
 
-class Runner(Protocol):
+class StepRunner(Protocol):
     """The part of `sonorant.engine.talker.run.runner.TalkerRunner` that steps need."""
 
     @property
@@ -53,7 +53,11 @@ class Runner(Protocol):
 
 class Stepping:
     def __init__(
-        self, outbox: Outbox[FrameRecord], scheduler: Scheduler, runner: Runner, ahead_from: int = MANY_STREAMS
+        self,
+        outbox: RecordOutbox[FrameRecord],
+        scheduler: Scheduler,
+        runner: StepRunner,
+        ahead_from: int = MANY_STREAMS,
     ) -> None:
         """`ahead_from`: with so many streams or more, the next step is decided before the result of this one."""
         self._outbox = outbox

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DeathVerdict:
     culprit: int | None
     is_narrower: bool  # whether the death narrowed the suspects down: streams were on trial
 
@@ -29,7 +29,7 @@ class Suspects:
         self._trial: set[int] = set()
         self.held: deque[list[int]] = deque()  # groups that wait for the end of the trial, each to be tried together
 
-    def on_death(self, live: Sequence[int], was_heard: Callable[[int], bool]) -> Verdict:
+    def on_death(self, live: Sequence[int], was_heard: Callable[[int], bool]) -> DeathVerdict:
         """Workers with these streams have died. All of them are suspects now, except for a culprit."""
         tried = [stream for stream in live if stream in self._trial]
         others = [stream for stream in live if stream not in self._trial]
@@ -41,7 +41,7 @@ class Suspects:
         self._trial.difference_update(tried)
         self.held.extendleft(reversed([together, *halves, *alone]))
         self._go_on()
-        return Verdict(culprit, bool(tried))
+        return DeathVerdict(culprit, bool(tried))
 
     def acquit(self, streams: Iterable[int]) -> bool:
         """Clear streams that were heard, have ended, or have nothing to do next. True if others may continue now."""

@@ -11,7 +11,7 @@ from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.ring import Ring
 
 
-class Watch:
+class WorkerWatch:
     """Watches one worker. Call `complaint` every `interval_s`."""
 
     def __init__(

@@ -28,7 +28,7 @@ from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox
 from sonorant.engine.talker import process as talker
 from sonorant.engine.workers.ring_sizes import RingSizes
 from sonorant.engine.workers.seat import EngineState, Facts, Seat
-from sonorant.engine.workers.watch import Watch
+from sonorant.engine.workers.watch import WorkerWatch
 
 log = logging.getLogger(__name__)
 
@@ -262,7 +262,7 @@ class Workers:
         self.health_check_s = min(HEALTH_CHECK_S, config.hang_timeout_s / 2)
         inboxes = [(0, seat.rings[0]) for seat in seats] + [(1, seats[0].rings[1])]
         self.watches = [
-            Watch(children[n].name, heartbeats[n], ring, config.hang_timeout_s, self.health_check_s)
+            WorkerWatch(children[n].name, heartbeats[n], ring, config.hang_timeout_s, self.health_check_s)
             for n, ring in inboxes
         ]
 

@@ -8,8 +8,8 @@ from sonorant.gateway.cartesia.answers import chunk_head, error_message, part, t
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.encoders import raw_encoder
 from sonorant.gateway.errors import Refusal, from_status
-from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.metrics import GatewayMetrics
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.upstream.endings import told_at_end
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.web.feed import Feed
@@ -54,7 +54,7 @@ class Context:
         self._cancelled = True
         self._feed.put(SpeakRequest(cancel=Cancel()))
 
-    async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
+    async def run(self, servers: Servers, call: UpstreamCall, metrics: GatewayMetrics, send: Send) -> None:
         """Speak to the end and send everything but `done`, errors included. Raises ConnectionError if the caller is
         gone."""
         try:

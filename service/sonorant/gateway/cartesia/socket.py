@@ -14,7 +14,7 @@ from sonorant.gateway.cartesia.answers import done_message, error_message
 from sonorant.gateway.cartesia.context import Context
 from sonorant.gateway.cartesia.request import Message
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.upstream.turn import Turn
+from sonorant.gateway.upstream.turn import LoopTurn
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG, METRICS, SERVERS
 from sonorant.gateway.web.drain import DRAINING
 from sonorant.gateway.web.json_input import parse
@@ -30,7 +30,7 @@ class _Conversation:
         self._request = request
         self._socket = socket
         self._sender = Sender(request, socket)
-        self._receiver = Receiver(request, socket, Turn())
+        self._receiver = Receiver(request, socket, LoopTurn())
         self._contexts: dict[str, Context] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._dead: deque[str] = deque(

@@ -12,7 +12,7 @@ from pydantic import Field
 from sonorant.gateway.clip import spoken
 from sonorant.gateway.encoders import FORMATS, encoder
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.openai.data_uris import Recordings
+from sonorant.gateway.openai.data_uris import DecodedUris
 from sonorant.gateway.openai.request import ResponseFormat, SpeechRequest, VoiceFields
 from sonorant.gateway.openai.speech import check_format, usage
 from sonorant.gateway.web.bodies import read_json
@@ -66,7 +66,7 @@ class _Answers:
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self._places = asyncio.Semaphore(MAX_AT_ONCE)
-        self._recordings = Recordings()
+        self._recordings = DecodedUris()
         self._num_bytes = 0  # of audio
         self._num_sent = 0  # bytes of requests to the server
 

@@ -37,7 +37,7 @@ async def recording_in(uri: str, where: str) -> bytes:
     return recording
 
 
-class Recordings:
+class DecodedUris:
     """The recordings of one request with many items, which mostly have the same: the latest one is decoded once."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from aiohttp import web
 from pydantic import BaseModel, Field
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.web.bodies import read_model
 from sonorant.gateway.web.context import CALL, SERVERS
 from sonorant.gateway.web.json_input import MAX_NAME_CHARS, MAX_UINT32
@@ -57,7 +57,7 @@ async def delete_dictionary(request: web.Request) -> web.Response:
 
 
 async def _unary(request: web.Request, method: str, message: Any) -> Any:
-    call: Call = request[CALL]
+    call: UpstreamCall = request[CALL]
     return await request.app[SERVERS].unary(lambda server: getattr(server.dictionaries, method), message, call)
 
 

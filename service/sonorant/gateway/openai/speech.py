@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from sonorant.gateway.clip import answer_with_bytes, spoken
-from sonorant.gateway.encoders import FORMATS, Encoder, encoder
+from sonorant.gateway.encoders import FORMATS, AudioEncoder, encoder
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.request import SpeechRequest
 from sonorant.gateway.upstream.endings import as_headers, told_at_end
@@ -49,7 +49,7 @@ def check_format(body: SpeechRequest, name: str) -> None:
         raise Refusal(400, f"sample_rate: {name} supports {rates} Hz, not {body.rate_hz}", param="sample_rate")
 
 
-async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder) -> web.StreamResponse:
+async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encode: AudioEncoder) -> web.StreamResponse:
     stats, ending = SynthesisStats(input_chars=len(upstream.text)), dict[str, Any]()
     async with Answer(request, EVENT_STREAM) as answer:
         try:
@@ -70,7 +70,7 @@ async def _events(request: web.Request, upstream: SynthesizeStreamRequest, encod
 
 
 async def _whole(
-    request: web.Request, upstream: SynthesizeStreamRequest, encode: Encoder, content_type: str
+    request: web.Request, upstream: SynthesizeStreamRequest, encode: AudioEncoder, content_type: str
 ) -> web.Response:
     """Answer with the whole audio, and with the times of its words in a header."""
     data, words, ending = bytearray(), [], dict[str, Any]()

@@ -12,8 +12,8 @@ from aiohttp import web
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.stream_request import StreamConfig, parse_config
-from sonorant.gateway.openai.utterance import Utterance, error_message
-from sonorant.gateway.upstream.turn import Turn
+from sonorant.gateway.openai.utterance import SocketUtterance, error_message
+from sonorant.gateway.upstream.turn import LoopTurn
 from sonorant.gateway.web.context import CALL, CATALOGS, CONFIG, METRICS, SERVERS
 from sonorant.gateway.web.drain import DRAINING
 from sonorant.gateway.web.json_input import MAX_UINT32
@@ -32,13 +32,13 @@ class _Conversation:
         self._request = request
         self._socket = socket
         self._sender = Sender(request, socket)
-        self._turn = Turn()
+        self._turn = LoopTurn()
         self._receiver = Receiver(request, socket, self._turn)
         self._config: StreamConfig | None = None
         self._speak_config = SpeakConfig()
         self._is_sglang = False
-        self._utterances: deque[Utterance] = deque()  # those that are not over; the first one is being spoken
-        self._current: Utterance | None = None  # the utterance that takes text
+        self._utterances: deque[SocketUtterance] = deque()  # those that are not over; the first one is being spoken
+        self._current: SocketUtterance | None = None  # the utterance that takes text
         self._num_utterances = 0
         self._num_commits = 0
         self._committed_sentences = 0
@@ -152,7 +152,7 @@ class _Conversation:
         if not waits:
             await self._sender.send(message)
 
-    def _utterance(self) -> Utterance:
+    def _utterance(self) -> SocketUtterance:
         """The utterance that takes text; a new one if there is none."""
         if self._current is None:
             if self._request.app[DRAINING].is_set():
@@ -160,7 +160,7 @@ class _Conversation:
             if len(self._utterances) >= MAX_UTTERANCES:
                 raise Refusal(429, f"{MAX_UTTERANCES} utterances wait; send more when one is done", code="too_many")
             assert self._config is not None
-            self._current = Utterance(self._num_utterances, self._config, self._speak_config)
+            self._current = SocketUtterance(self._num_utterances, self._config, self._speak_config)
             self._num_utterances += 1
             self._utterances.append(self._current)
             self._idle.clear()

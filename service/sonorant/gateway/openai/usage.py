@@ -2,13 +2,13 @@
 
 from aiohttp import web
 
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.web.context import CALL, SERVERS
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetUsageRequest
 
 
 async def usage(request: web.Request) -> web.Response:
-    call: Call = request[CALL]
+    call: UpstreamCall = request[CALL]
     told = await request.app[SERVERS].unary(lambda server: server.speech.GetUsage, GetUsageRequest(), call)
     has_limit = told.HasField("max_text_chars_per_minute")
     return web.json_response(

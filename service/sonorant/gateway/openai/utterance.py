@@ -9,13 +9,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sonorant.gateway.encoders import Encoder, encoder
+from sonorant.gateway.encoders import AudioEncoder, encoder
 from sonorant.gateway.errors import Refusal, from_status
-from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.metrics import GatewayMetrics
 from sonorant.gateway.openai.speech import word_times
 from sonorant.gateway.openai.split import Splitter
 from sonorant.gateway.openai.stream_request import StreamConfig
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.upstream.endings import told_at_end
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.web.feed import Feed
@@ -32,7 +32,7 @@ MAX_COMMITS = 1000  # without an answer yet
 Send = Callable[[dict[str, Any] | bytes], Awaitable[None]]
 
 
-class Utterance:
+class SocketUtterance:
     def __init__(self, index: int, config: StreamConfig, speak_config: SpeakConfig) -> None:
         self.index = index
         self._ended = False  # no more text will come
@@ -125,7 +125,7 @@ class Utterance:
             self._feed.put(SpeakRequest(utterance_id=sentence_id, end=EndUtterance()))
             self._num_sent += 1
 
-    async def run(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
+    async def run(self, servers: Servers, call: UpstreamCall, metrics: GatewayMetrics, send: Send) -> None:
         """Speak to the end and send all messages, `session.done` and errors included. Raises ConnectionError."""
         failed = False
         try:
@@ -144,7 +144,7 @@ class Utterance:
             closing |= {"cancelled": True, "spoken_text": " ".join(filter(None, self._spoken))}
         await send(closing)
 
-    async def _speak(self, servers: Servers, call: Call, metrics: Metrics, send: Send) -> None:
+    async def _speak(self, servers: Servers, call: UpstreamCall, metrics: GatewayMetrics, send: Send) -> None:
         speaking = await servers.speak(self._speak_config, call, self._feed.take_first())
         self._feed.start(speaking)
         sentence: Sentence | None = None
@@ -198,7 +198,7 @@ class Sentence:
     """The messages about one text, from `audio.start` to `audio.done`."""
 
     def __init__(
-        self, utterance_index: int, index: int, text: str, config: StreamConfig, call: Call, send: Send
+        self, utterance_index: int, index: int, text: str, config: StreamConfig, call: UpstreamCall, send: Send
     ) -> None:
         self.index = index
         self.marks: list[Mark] = []  # not sent yet
@@ -207,7 +207,7 @@ class Sentence:
         self._config = config
         self._call = call
         self._send = send
-        self._encode: Encoder = encoder(config.response_format, config.rate_hz, whole=not config.stream_audio)
+        self._encode: AudioEncoder = encoder(config.response_format, config.rate_hz, whole=not config.stream_audio)
         self._file = bytearray()  # the audio, if it is sent as one file
         self._num_chunks = 0
         self._num_bytes = 0

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.upstream.voices import OPENAI_VOICES, resolve_voice, voice_id
 from sonorant.gateway.web.context import CALL, SERVERS
 from sonorant.gateway.web.forms import read_form
@@ -116,7 +116,7 @@ async def all_voices(request: web.Request) -> list[Voice]:
 
 
 async def _unary(request: web.Request, method: str, message: Any) -> Any:
-    call: Call = request[CALL]
+    call: UpstreamCall = request[CALL]
     return await request.app[SERVERS].unary(lambda server: getattr(server.voices, method), message, call)
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from sonorant.client import Access
 from sonorant.gateway.app import make_app
 from sonorant.gateway.doorway import Doorway
-from sonorant.gateway.metrics import Metrics
+from sonorant.gateway.metrics import GatewayMetrics
 from sonorant.gateway.settings import GatewayConfig
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.web.context import CATALOGS, CONNECTIONS, METRICS
@@ -67,7 +67,7 @@ class Gateway:
                 stack.callback(following.cancel)
             num_connections = connections_of(config.processes)
             servers = await stack.enter_async_context(Servers(config.servers, self._access, num_connections))
-            metrics = Metrics()
+            metrics = GatewayMetrics()
             if self._certificates is not None:
                 self._certificates.on_read(metrics.certificate_expires_s.set)
             app = make_app(config, servers, metrics)

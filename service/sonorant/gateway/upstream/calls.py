@@ -20,7 +20,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class UpstreamCall:
     request_id: str
     key: str = ""
     traceparent: str = ""
@@ -35,7 +35,7 @@ class Call:
         return tuple((name, value) for name, value in pairs if value)
 
 
-def call_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> Call:
+def call_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> UpstreamCall:
     """Read the caller's identity from the headers. Raises Refusal for an impossible key."""
     key = _key(headers, subprotocols)
     if key and not _KEY.fullmatch(key):
@@ -45,7 +45,7 @@ def call_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> Cal
     wanted = headers.get("X-Request-Id", "")
     request_id = wanted if _REQUEST_ID.fullmatch(wanted) else new_request_id()
     traceparent = headers.get("traceparent", "")
-    return Call(request_id, key, traceparent if _TRACEPARENT.fullmatch(traceparent) else "")
+    return UpstreamCall(request_id, key, traceparent if _TRACEPARENT.fullmatch(traceparent) else "")
 
 
 def new_request_id() -> str:

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass
 
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from sonorant.tts.v1.voice_pb2 import VOICE_KIND_PRESET
@@ -34,13 +34,13 @@ class Catalogs:
         self._servers = servers
         self._latest: Catalog | None = None
 
-    async def get(self, call: Call) -> Catalog:
+    async def get(self, call: UpstreamCall) -> Catalog:
         """Return the catalog, read again if it is older than `FRESH_S`. Raises Refusal."""
         if self._latest is None or time.monotonic() - self._latest.read_s > FRESH_S:
             self._latest = await self.read(call)
         return self._latest
 
-    async def read(self, call: Call) -> Catalog:
+    async def read(self, call: UpstreamCall) -> Catalog:
         """Read the catalog from the servers now, with this caller's key. Raises Refusal."""
         request = GetCapabilitiesRequest()
         able = await self._servers.unary(lambda server: server.speech.GetCapabilities, request, call)

@@ -4,7 +4,7 @@ the protocols."""
 import logging
 from typing import Any
 
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_MAX_AUDIO, FINISH_REASON_RUNAWAY, UtteranceDone
 
 log = logging.getLogger(__name__)
@@ -14,7 +14,7 @@ HEADERS = "X-Finish-Reason, X-Warnings"
 _REASONS = {FINISH_REASON_MAX_AUDIO: "length", FINISH_REASON_RUNAWAY: "runaway"}
 
 
-def told_at_end(done: UtteranceDone, call: Call) -> dict[str, Any]:
+def told_at_end(done: UtteranceDone, call: UpstreamCall) -> dict[str, Any]:
     """Return what to add to the last message: nothing if all was spoken. An early end is logged, too."""
     warnings = [{"code": warning.code, "message": warning.message} for warning in done.warnings]
     told: dict[str, Any] = {"warnings": warnings} if warnings else {}

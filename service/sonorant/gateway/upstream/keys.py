@@ -3,7 +3,7 @@
 import hashlib
 import time
 
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.upstream.servers import Servers
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 
@@ -22,7 +22,7 @@ class Keys:
     def __len__(self) -> int:
         return len(self._admitted)
 
-    async def check(self, call: Call) -> None:
+    async def check(self, call: UpstreamCall) -> None:
         """Raise Refusal, a server's own, unless a server admits this key, or admits callers without one."""
         name = hashlib.sha256(call.key.encode()).digest()
         if self._admitted.get(name, 0.0) > time.monotonic():

@@ -20,7 +20,7 @@ from sonorant.client.speaking.session import Session
 from sonorant.client.transport.call_opener import CallOpener
 from sonorant.client.transport.connections import MAX_SEARCHES
 from sonorant.gateway.errors import Refusal, from_speech_error
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.upstream.server import Server
 from sonorant.gateway.upstream.speaking import Route, Speaking
 from sonorant.tts.v1.dictionary_service_pb2_grpc import DictionaryServiceStub
@@ -69,7 +69,9 @@ class Servers:
     def serving(self) -> bool:
         return any(server.serving for server in self.all)
 
-    async def unary(self, method: Callable[[Server], Callable[..., Awaitable[Any]]], request: Any, call: Call) -> Any:
+    async def unary(
+        self, method: Callable[[Server], Callable[..., Awaitable[Any]]], request: Any, call: UpstreamCall
+    ) -> Any:
         """Make a unary call to the first server, in the given order, that serves. Raises Refusal."""
         last = _nobody()
         for server in self.all:
@@ -83,7 +85,7 @@ class Servers:
                     break
         raise last
 
-    async def clip(self, request: SynthesizeStreamRequest, call: Call) -> AsyncGenerator[SpeakResponse, None]:
+    async def clip(self, request: SynthesizeStreamRequest, call: UpstreamCall) -> AsyncGenerator[SpeakResponse, None]:
         """Yield all responses of SynthesizeStream, in the form of a session's. Raises Refusal. Leaving it early cancels
         the call."""
         route = Route(self.all, call, self._searches)
@@ -102,7 +104,7 @@ class Servers:
             while (response := await speaking.read()) is not None:
                 yield response
 
-    async def speak(self, config: SpeakConfig, call: Call, first: Sequence[SpeakRequest] = ()) -> Speaking:
+    async def speak(self, config: SpeakConfig, call: UpstreamCall, first: Sequence[SpeakRequest] = ()) -> Speaking:
         """Open a session that a server has accepted; the caller must close it. `first`: requests that are known
         already; a text and its end are sent with the call, which saves a round trip. Raises Refusal."""
         route = Route(self.all, call, self._searches)

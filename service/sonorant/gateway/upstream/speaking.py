@@ -9,7 +9,7 @@ from sonorant.client.errors import SpeechError
 from sonorant.client.speaking.session import Session
 from sonorant.client.transport.connections import Connections
 from sonorant.gateway.errors import from_speech_error
-from sonorant.gateway.upstream.calls import Call
+from sonorant.gateway.upstream.calls import UpstreamCall
 from sonorant.gateway.upstream.server import Server
 from sonorant.tts.v1.speak_pb2 import SpeakRequest, SpeakResponse
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
@@ -19,8 +19,8 @@ class Route(Connections):
     """The servers as one caller's speech sees them: each of its calls goes to the serving one with the fewest calls,
     but to none twice while there is another."""
 
-    def __init__(self, servers: list[Server], call: Call, searches: asyncio.Semaphore) -> None:
-        """`searches`: see `Connections.searches`; all callers share it."""
+    def __init__(self, servers: list[Server], call: UpstreamCall, searches: asyncio.Semaphore) -> None:
+        """`searches`: at most MAX_SEARCHES at a time, of all callers."""
         self._servers = servers
         self._metadata = call.metadata
         self._tried: list[Server] = []

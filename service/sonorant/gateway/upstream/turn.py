@@ -6,7 +6,7 @@ import time
 TURN_S = 0.001
 
 
-class Turn:
+class LoopTurn:
     """The turn of one caller. `end`, between short pieces of work, ends it if it has lasted long enough."""
 
     def __init__(self) -> None:

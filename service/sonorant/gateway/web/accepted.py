@@ -5,7 +5,7 @@ import socket
 import ssl
 from typing import cast
 
-from sonorant.gateway.web.connections import Connections
+from sonorant.gateway.web.connections import OpenConnections
 
 HANDSHAKE_S = 10.0
 READ_BYTES = 32 * 1024  # at a time: as tiny chunks of a body, these are 5 ms of work
@@ -16,7 +16,7 @@ _read = memoryview(bytearray(READ_BYTES))  # of all connections, since what was 
 class AcceptedConnection(asyncio.BufferedProtocol):
     """One connection: counted from its beginning, when it may have no transport yet, to its end."""
 
-    def __init__(self, protocol: asyncio.Protocol, connections: Connections) -> None:
+    def __init__(self, protocol: asyncio.Protocol, connections: OpenConnections) -> None:
         self._protocol = protocol
         self._connections = connections
         self._transport: asyncio.WriteTransport | None = None

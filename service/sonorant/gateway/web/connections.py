@@ -30,7 +30,7 @@ def most_connections(wanted: int) -> int:
     return wanted if allowed == resource.RLIM_INFINITY else max(1, min(wanted, allowed - KEPT_FILES))
 
 
-class Connections:
+class OpenConnections:
     def __init__(self, most: int) -> None:
         self._most = most
         self._waiting: dict[Connection, None] = {}  # the one that has waited longest first

@@ -9,7 +9,7 @@ from aiohttp.typedefs import Handler
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.calls import SUBPROTOCOL
-from sonorant.gateway.upstream.turn import Turn
+from sonorant.gateway.upstream.turn import LoopTurn
 from sonorant.gateway.web.context import CALL, DOOR, KEYS, METRICS
 from sonorant.gateway.web.drain import CONVERSATIONS, DRAINING, Conversation
 from sonorant.gateway.web.http import Patience
@@ -58,7 +58,7 @@ class Receiver:
     """Reads from a socket. It pings a caller who says nothing, so that proxies keep the connection open, and gives up
     one who answers none of many pings: a slow listener answers only once it has heard the audio before them."""
 
-    def __init__(self, request: web.Request, socket: web.WebSocketResponse, turn: Turn) -> None:
+    def __init__(self, request: web.Request, socket: web.WebSocketResponse, turn: LoopTurn) -> None:
         """`turn`: of the caller, who may have sent thousands of messages together."""
         self._transport = request.transport
         self._socket = socket

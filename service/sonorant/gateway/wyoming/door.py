@@ -9,19 +9,19 @@ from typing import Any
 from sonorant.client import synthesis_config
 from sonorant.gateway.encoders import NATIVE_RATE_HZ, silence
 from sonorant.gateway.errors import Refusal, from_status
-from sonorant.gateway.metrics import Metrics
-from sonorant.gateway.upstream.calls import Call, new_request_id
+from sonorant.gateway.metrics import GatewayMetrics
+from sonorant.gateway.upstream.calls import UpstreamCall, new_request_id
 from sonorant.gateway.upstream.catalog import Catalogs
 from sonorant.gateway.upstream.endings import told_at_end
 from sonorant.gateway.upstream.servers import Servers
-from sonorant.gateway.upstream.turn import Turn
+from sonorant.gateway.upstream.turn import LoopTurn
 from sonorant.gateway.upstream.voices import resolve_voice
-from sonorant.gateway.web.connections import Connections
+from sonorant.gateway.web.connections import OpenConnections
 from sonorant.gateway.web.feed import Feed
 from sonorant.gateway.web.http import WRITE_TIMEOUT_S
 from sonorant.gateway.web.request_log import log_end
 from sonorant.gateway.wyoming.info import info
-from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES, Event, NotWyoming, read_event
+from sonorant.gateway.wyoming.wire import MAX_LINE_BYTES, NotWyoming, WyomingEvent, read_event
 from sonorant.tts.v1.speak_pb2 import EndUtterance, SpeakConfig, SpeakRequest
 from sonorant.tts.v1.voice_service_pb2 import ListVoicesRequest
 
@@ -38,9 +38,9 @@ class WyomingDoor:
         self,
         servers: Servers,
         catalogs: Catalogs,
-        metrics: Metrics,
+        metrics: GatewayMetrics,
         key: str,
-        connections: Connections,
+        connections: OpenConnections,
         text_format: str = "",
     ) -> None:
         """`key`, `text_format`: the API key of all callers and how they write, because the protocol has neither."""
@@ -60,7 +60,7 @@ class WyomingDoor:
         """Serve one connection until the other side is gone."""
         task = asyncio.current_task()
         assert task is not None
-        call = Call(new_request_id(), self._key)
+        call = UpstreamCall(new_request_id(), self._key)
         connection = _Connection(self, call, reader, writer)
         self._open[task] = connection
         count = self.metrics.sockets.labels(DOOR)
@@ -89,7 +89,7 @@ class WyomingDoor:
 
 class _Connection:
     def __init__(
-        self, door: WyomingDoor, call: Call, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+        self, door: WyomingDoor, call: UpstreamCall, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         self._door = door
         self._call = call
@@ -98,7 +98,7 @@ class _Connection:
         self._feed: Feed | None = None  # for a text that comes in pieces
         self._speaking: asyncio.Task[None] | None = None
         self._leaving = False
-        self._turn = Turn()
+        self._turn = LoopTurn()
 
     def go_away(self) -> None:
         self._leaving = True
@@ -118,17 +118,17 @@ class _Connection:
                 except Refusal as refusal:
                     await self._send_error(refusal)
         except NotWyoming as error:
-            await self._send(Event("error", {"text": str(error), "code": "not_wyoming"}))
+            await self._send(WyomingEvent("error", {"text": str(error), "code": "not_wyoming"}))
         finally:
             if self._speaking is not None:
                 self._speaking.cancel()
                 with suppress(asyncio.CancelledError):
                     await self._speaking
 
-    async def _take(self, event: Event) -> None:
+    async def _take(self, event: WyomingEvent) -> None:
         match event.type:
             case "describe":
-                await self._send(Event("info", await self._info()))
+                await self._send(WyomingEvent("info", await self._info()))
             case "synthesize" if self._feed is None:  # otherwise it only repeats the text that came in pieces
                 text = _text(event)
                 feed = await self._begin(event, streamed=False)
@@ -144,7 +144,7 @@ class _Connection:
             case "synthesize-stop":
                 self._end()
             case "ping":
-                await self._send(Event("pong", event.data))
+                await self._send(WyomingEvent("pong", event.data))
 
     def _end(self) -> None:
         """End the text that comes in pieces, if there is one."""
@@ -158,7 +158,7 @@ class _Connection:
         answer = await self._door.servers.unary(lambda server: server.voices.ListVoices, request, self._call)
         return info(answer.voices)
 
-    async def _begin(self, event: Event, *, streamed: bool) -> Feed:
+    async def _begin(self, event: WyomingEvent, *, streamed: bool) -> Feed:
         """Begin a new text, after the one before it was spoken."""
         if self._speaking is not None:
             await asyncio.wait([self._speaking])
@@ -192,7 +192,7 @@ class _Connection:
                 status, refused = refusal.status, refusal
                 await self._send_error(refusal)
             if streamed:
-                await self._send(Event("synthesize-stopped"))
+                await self._send(WyomingEvent("synthesize-stopped"))
         except (ConnectionError, TimeoutError):
             self._writer.transport.abort()  # the caller does not read any more
         finally:
@@ -217,25 +217,25 @@ class _Connection:
                         if not begun:
                             begun = await self._begin_audio()
                         await self._send(
-                            Event("audio-chunk", {**_FORMAT, "timestamp": position_ms}, response.audio.data)
+                            WyomingEvent("audio-chunk", {**_FORMAT, "timestamp": position_ms}, response.audio.data)
                         )
                         position_ms += response.audio.num_samples * 1000 // NATIVE_RATE_HZ
             if not begun:
                 begun = await self._begin_audio()
-                await self._send(Event("audio-chunk", {**_FORMAT, "timestamp": 0}, silence(NATIVE_RATE_HZ)))
-            await self._send(Event("audio-stop", {"timestamp": position_ms, **ending}))
+                await self._send(WyomingEvent("audio-chunk", {**_FORMAT, "timestamp": 0}, silence(NATIVE_RATE_HZ)))
+            await self._send(WyomingEvent("audio-stop", {"timestamp": position_ms, **ending}))
         finally:
             speaking.close()
             await feed.stop()
 
     async def _begin_audio(self) -> bool:
-        await self._send(Event("audio-start", {**_FORMAT, "timestamp": 0}))
+        await self._send(WyomingEvent("audio-start", {**_FORMAT, "timestamp": 0}))
         return True
 
     async def _send_error(self, refusal: Refusal) -> None:
-        await self._send(Event("error", {"text": refusal.message, "code": refusal.code or str(refusal.status)}))
+        await self._send(WyomingEvent("error", {"text": refusal.message, "code": refusal.code or str(refusal.status)}))
 
-    async def _send(self, event: Event) -> None:
+    async def _send(self, event: WyomingEvent) -> None:
         if self._writer.is_closing():  # uvloop would raise another error
             raise ConnectionResetError("the other side is gone")
         self._writer.write(event.to_bytes())
@@ -243,7 +243,7 @@ class _Connection:
             await self._writer.drain()
 
 
-def _text(event: Event) -> str:
+def _text(event: WyomingEvent) -> str:
     text = event.data.get("text")
     if not isinstance(text, str):
         raise Refusal(400, "text: a string is needed", param="text")

@@ -20,7 +20,7 @@ class NotWyoming(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WyomingEvent:
     type: str
     data: dict[str, Any] = field(default_factory=dict)
     payload: bytes = b""
@@ -35,7 +35,7 @@ class Event:
         return json.dumps(head).encode() + b"\n" + data + self.payload
 
 
-async def read_event(reader: asyncio.StreamReader) -> Event | None:
+async def read_event(reader: asyncio.StreamReader) -> WyomingEvent | None:
     """The next event, or None at the end. Raises NotWyoming."""
     try:
         line = await reader.readline()
@@ -53,7 +53,7 @@ async def read_event(reader: asyncio.StreamReader) -> Event | None:
         return None
     except (ValueError, Refusal) as error:  # a line that is too long is a ValueError, too
         raise NotWyoming(f"not a Wyoming event: {error}") from None
-    return Event(str(head.get("type", "")), data)
+    return WyomingEvent(str(head.get("type", "")), data)
 
 
 def _object(data: bytes) -> dict[str, Any]:

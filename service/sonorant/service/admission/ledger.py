@@ -19,7 +19,7 @@ ROWS = 16_384  # memory is taken for those that are used
 _ALL = 0  # the row of all callers, and the caller in a row that is free
 
 
-class Kind(IntEnum):
+class Counted(IntEnum):
     SESSIONS = 0
     UPLOADS = 1
     UTTERANCES = 2  # which have a place in the engine; it has the limit
@@ -27,7 +27,7 @@ class Kind(IntEnum):
 
 class Ledger:
     def __init__(self, num_processes: int = 1, num_rows: int = ROWS) -> None:
-        counts = (num_rows, num_processes, len(Kind))
+        counts = (num_rows, num_processes, len(Counted))
         fields = [("callers", "u8", num_rows), ("paid_off_s", "f8", num_rows), ("counts", "i4", counts)]
         fields += [("uses", "u8", (num_rows, NUM_USES)), ("since_s", "f8", 1)]
         self.__setstate__((SharedRecord(np.dtype([("num_used", "i8", 1), *fields])), 0))
@@ -49,22 +49,22 @@ class Ledger:
         ledger.__setstate__((self._record, number))
         return ledger
 
-    def total(self, kind: Kind) -> int:
+    def total(self, kind: Counted) -> int:
         """Return how many permits all callers have."""
         return self._sum(_ALL, kind)
 
-    def held(self, caller: int, kind: Kind) -> int:
+    def held(self, caller: int, kind: Counted) -> int:
         """Return how many permits a caller has."""
         row = self._find(caller)
         return 0 if row is None else self._sum(row, kind)
 
-    def holders(self, kind: Kind, at_least: int) -> Collection[int]:
+    def holders(self, kind: Counted, at_least: int) -> Collection[int]:
         """Return the callers that have so many permits or more."""
         used = slice(1, self._num_used[0])
         callers: list[int] = self._callers[used][self._counts[used, :, kind].sum(axis=1) >= at_least].tolist()
         return set(callers)
 
-    def take(self, caller: int, kind: Kind, check: Callable[[int, int], None]) -> int:
+    def take(self, caller: int, kind: Counted, check: Callable[[int, int], None]) -> int:
         """Give a caller one more permit, unless `check` raises, which is told how many all and this caller have.
 
         Caller 0 is nobody in particular; it has what all have. Returns the row, for `give_back`. Raises LimitReached if
@@ -78,7 +78,7 @@ class Ledger:
             self._count(row, kind, 1)
             return row
 
-    def give_back(self, row: int, kind: Kind) -> None:
+    def give_back(self, row: int, kind: Counted) -> None:
         """Give back a permit that this process has taken."""
         with self._record:
             self._count(row, kind, -1)
@@ -119,10 +119,10 @@ class Ledger:
         with self._record:
             self._counts[: self._num_used[0], number] = 0
 
-    def _sum(self, row: int, kind: Kind) -> int:
+    def _sum(self, row: int, kind: Counted) -> int:
         return int(self._counts[row, :, kind].sum())
 
-    def _count(self, row: int, kind: Kind, change: int) -> None:
+    def _count(self, row: int, kind: Counted, change: int) -> None:
         for each in {row, _ALL}:
             self._counts[each, self._number, kind] += change
 

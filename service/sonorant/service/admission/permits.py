@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from sonorant.engine import Shares
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.errors import LimitReached
 
 KEPT = 4  # one permit in 4 is kept for callers who have few
@@ -36,7 +36,7 @@ class Permit:
 
 
 class Permits:
-    def __init__(self, kind: Kind, limit: int, num_callers: Callable[[], int], ledger: Ledger) -> None:
+    def __init__(self, kind: Counted, limit: int, num_callers: Callable[[], int], ledger: Ledger) -> None:
         """`num_callers`: how many callers share the permits; with 1, none of them are kept."""
         self._kind = kind
         self._name = kind.name.lower()  # for messages

@@ -14,7 +14,7 @@ from copy import copy
 
 from sonorant.engine import EngineOverloaded, EnginePool, EngineStream, Int16Array, PromptLayout, SynthesisParams
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.admission.permits import Permit
 from sonorant.service.admission.queue import PlaceQueue, Rank, Ticket
 
@@ -53,8 +53,8 @@ class Reservations:
 
     def enter(self) -> Permit:
         """Count an utterance of this caller, in all server processes."""
-        row = self._ledger.take(self.caller, Kind.UTTERANCES, lambda num_all, num_own: None)
-        return Permit(lambda: self._ledger.give_back(row, Kind.UTTERANCES))
+        row = self._ledger.take(self.caller, Counted.UTTERANCES, lambda num_all, num_own: None)
+        return Permit(lambda: self._ledger.give_back(row, Counted.UTTERANCES))
 
     def keep(self, checkpoint: str) -> Permit:
         """Keep one more place from new utterances of this process and of all others."""
@@ -68,10 +68,10 @@ class Reservations:
     @property
     def is_heavy(self) -> bool:
         """Whether one more utterance of this caller would be more than an even share."""
-        return bool(self.caller_for_engine) and self._ledger.held(self.caller, Kind.UTTERANCES) >= self._even_share
+        return bool(self.caller_for_engine) and self._ledger.held(self.caller, Counted.UTTERANCES) >= self._even_share
 
     def _heavy(self) -> Collection[int]:
-        return self._ledger.holders(Kind.UTTERANCES, self._even_share) if self._num_callers() > 1 else ()
+        return self._ledger.holders(Counted.UTTERANCES, self._even_share) if self._num_callers() > 1 else ()
 
     @property
     def _even_share(self) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.admission.limits import HostLimits
 from sonorant.service.admission.permits import Permits
 from sonorant.service.admission.sessions import Sessions
@@ -16,4 +16,4 @@ class Room:
         self.num_callers = num_callers
         self.limits = HostLimits(ledger)
         self.sessions = Sessions(max_sessions, num_callers, ledger)
-        self.uploads = Permits(Kind.UPLOADS, MAX_UPLOADS, num_callers, ledger)
+        self.uploads = Permits(Counted.UPLOADS, MAX_UPLOADS, num_callers, ledger)

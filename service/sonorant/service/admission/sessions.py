@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.admission.ledger import Kind, Ledger
+from sonorant.service.admission.ledger import Counted, Ledger
 from sonorant.service.admission.permits import Permit, Permits
 from sonorant.service.errors import Draining
 
@@ -12,7 +12,7 @@ from sonorant.service.errors import Draining
 class Sessions:
     def __init__(self, limit: int, num_callers: Callable[[], int], ledger: Ledger) -> None:
         self.num_active = 0  # of this process
-        self._permits = Permits(Kind.SESSIONS, limit, num_callers, ledger)
+        self._permits = Permits(Counted.SESSIONS, limit, num_callers, ledger)
         self._ledger = ledger
         self._draining = False
         self._idle = asyncio.Event()
@@ -20,11 +20,11 @@ class Sessions:
 
     @property
     def num_on_host(self) -> int:
-        return self._ledger.total(Kind.SESSIONS)
+        return self._ledger.total(Counted.SESSIONS)
 
     def num_of(self, caller: Caller) -> int:
         """Return how many sessions this caller has on this host."""
-        return self._ledger.held(caller.number, Kind.SESSIONS)
+        return self._ledger.held(caller.number, Counted.SESSIONS)
 
     def limit(self, caller: Caller) -> int:
         """Return how many sessions this caller may have at the same time while nobody else has any."""

@@ -90,8 +90,8 @@ class LoopShare:
         self.is_free = True  # whether a piece may be done at once: something is left, and none waits
         self._soon = False  # whether `_turn` is scheduled
 
-    def of(self, who: str) -> "Part":
-        return Part(self, who)
+    def of(self, who: str) -> "LoopAccess":
+        return LoopAccess(self, who)
 
     def queue(self, who: str, act: Callable[[], Any], done: "asyncio.Future[Any] | None" = None) -> None:
         """Do a piece of work for a caller when its turn comes. `done` gets its result, and drops it if cancelled."""
@@ -142,7 +142,7 @@ class LoopShare:
             del done
 
 
-class Part:
+class LoopAccess:
     """One caller's access to the `LoopShare`."""
 
     __slots__ = ("_share", "_who")

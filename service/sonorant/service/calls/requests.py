@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from sonorant.service.calls.loop_share import Part
+from sonorant.service.calls.loop_share import LoopAccess
 from sonorant.service.calls.wire import counted
 from sonorant.service.errors import ConfigRequired, MalformedMessage, MessageTooLarge, RequestError
 
@@ -35,7 +35,7 @@ class _Unread:
         self._read = read
         self._message = message
 
-    async def read(self, part: Part) -> Any:
+    async def read(self, part: LoopAccess) -> Any:
         """Parse the message as part of the caller's share. Raises MalformedMessage first if it has too many parts."""
         if self._message is not None:
             steps = counted(self._data, self._message)
@@ -75,7 +75,7 @@ async def checked(
     first_within_s: float,
     later_within_s: float | None,
     begins: str,
-    part: Part,
+    part: LoopAccess,
 ) -> AsyncGenerator[Any, None]:
     """Yield the requests, and raise a RequestError at the first that is invalid or late.
 

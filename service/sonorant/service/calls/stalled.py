@@ -15,7 +15,7 @@ DRAINING_LIMIT_S = 5.0
 LOOK_S = 1.0  # between looks
 
 
-class Writer(Protocol):
+class WaitingWriter(Protocol):
     waits_since_s: float | None  # monotonic: since when gRPC has held a response that the client has not taken
 
     def give_up(self, error: SlowReader) -> None: ...
@@ -23,13 +23,13 @@ class Writer(Protocol):
 
 class Stalled:
     def __init__(self) -> None:
-        self._writers: set[Writer] = set()
+        self._writers: set[WaitingWriter] = set()
         self._draining = False
 
-    def follow(self, writer: Writer) -> None:
+    def follow(self, writer: WaitingWriter) -> None:
         self._writers.add(writer)
 
-    def forget(self, writer: Writer) -> None:
+    def forget(self, writer: WaitingWriter) -> None:
         self._writers.discard(writer)
 
     def drain(self) -> None:

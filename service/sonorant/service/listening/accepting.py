@@ -24,7 +24,7 @@ from sonorant.service.listening.wakeups import through_a_pipe
 NUM_ACCEPTORS = 512  # some 8 ms of processor time, if so many wait
 
 
-class Server(_server.Server):  # type: ignore[misc]
+class AcceptingServer(_server.Server):  # type: ignore[misc]
     def __init__(
         self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, str | int]]
     ) -> None:

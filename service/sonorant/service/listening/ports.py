@@ -7,7 +7,7 @@ import grpc
 
 from sonorant.hosting.addresses import CannotListen
 from sonorant.service.calls.requests import MAX_MESSAGE_BYTES
-from sonorant.service.listening.accepting import Server
+from sonorant.service.listening.accepting import AcceptingServer
 from sonorant.service.operations.admin_port import admin_server
 from sonorant.service.settings import ServiceConfig
 
@@ -41,7 +41,7 @@ OPTIONS = (
 )
 
 
-def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> Server:
+def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) -> AcceptingServer:
     """Return a server without a port, which is not started yet."""
     options = (
         *OPTIONS,
@@ -50,7 +50,7 @@ def grpc_server(config: ServiceConfig, interceptor: grpc.aio.ServerInterceptor) 
         ("grpc.max_allowed_incoming_connections", _max_connections(config.max_sessions)),
         ("grpc.enable_channelz", int(config.admin_listen is not None)),
     )
-    return Server([interceptor], options)
+    return AcceptingServer([interceptor], options)
 
 
 def open_port(server: Any, address: str, credentials: grpc.ServerCredentials | None) -> int:

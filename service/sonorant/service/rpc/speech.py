@@ -22,7 +22,7 @@ from sonorant.service.session.alive import Quiet, SignsOfLife
 from sonorant.service.session.config import check_lead, check_silence
 from sonorant.service.session.decoding import DecodeMessage, Decoding, check_decode
 from sonorant.service.session.parts import Parts
-from sonorant.service.session.session import MAX_OPEN_UTTERANCES, Session
+from sonorant.service.session.session import MAX_OPEN_UTTERANCES, ServedSession
 from sonorant.service.session.turns import PAYLOADS
 from sonorant.service.text.checks import check_whole, slices
 from sonorant.service.utterance.delivery import Message
@@ -46,7 +46,7 @@ RESUMING = "sonorant-resuming"  # metadata of calls that resume what another ser
 class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceServicer):  # type: ignore[misc]
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._sessions: set[Session] = set()
+        self._sessions: set[ServedSession] = set()
         self._has_served = False
         self._signs = SignsOfLife()
         self._explaining = BackgroundWork()  # people read its answers, and can wait
@@ -112,7 +112,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._admit(call.caller, resuming=resuming)
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
-        session = Session(call_context.current(), self._parts, self._signs)
+        session = ServedSession(call_context.current(), self._parts, self._signs)
         self._sessions.add(session)  # before the next await, as a drain may begin there
         call_context.on_call_end(lambda _call: self._sessions.discard(session))
         await self._parts.limits.enter(call.caller, call_context.on_call_end)

@@ -34,7 +34,7 @@ MAX_OPEN_UTTERANCES = 32
 ALL = "*"  # in `cancel`: every utterance
 
 
-class Session:
+class ServedSession:
     """Owns all state of the session. Belongs to one event loop."""
 
     def __init__(self, call: CallContext, parts: Parts, signs: SignsOfLife) -> None:

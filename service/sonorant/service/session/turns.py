@@ -9,7 +9,7 @@ from functools import partial
 from typing import ParamSpec
 
 from sonorant.engine import FinishReason, InvalidSynthesis
-from sonorant.service.calls.loop_share import Part
+from sonorant.service.calls.loop_share import LoopAccess
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.status import is_expected, to_status
 from sonorant.service.utterance.delivery import Message
@@ -49,7 +49,7 @@ class OpenUtterance:
 
 
 class Turns:
-    def __init__(self, outbox: Outbox[speak_pb2.SpeakResponse], request_id: str, part: Part) -> None:
+    def __init__(self, outbox: Outbox[speak_pb2.SpeakResponse], request_id: str, part: LoopAccess) -> None:
         """`part`: the caller's share of the event loop, in which texts change and streams are opened ahead."""
         self.ms_per_unit = DEFAULT_MS_PER_UNIT  # speed of the last utterance; see `WordTimes`
         self._outbox = outbox

@@ -2,7 +2,7 @@
 
 import regex
 
-from sonorant.service.text.markup import NEUTRAL, Manner, Markup, Place, Said
+from sonorant.service.text.markup import NEUTRAL, Manner, Markup, ReadingPlace, Said
 
 MAX_PAUSE_MS = 5000
 PAUSE_MS = 400  # of one that has no length
@@ -20,7 +20,7 @@ class Directions:
         """`are_followed`: whether the checkpoint follows instructions. If not, only pauses have an effect."""
         self._are_followed = are_followed
 
-    def read(self, at: Place, markup: Markup) -> Said | None:
+    def read(self, at: ReadingPlace, markup: Markup) -> Said | None:
         """Read the direction that begins here, if one does. It holds until the next one. Raises NeedsMore."""
         if (found := at.match(_DIRECTION)) is None:
             return None
@@ -41,7 +41,7 @@ class Plain(Markup):
         super().__init__()
         self._directions = directions
 
-    def _step(self, at: Place) -> Said:
+    def _step(self, at: ReadingPlace) -> Said:
         if (text := at.match(_TEXT)) is not None:
             return Said(len(text[0]), text[0])
         return self._directions.read(at, self) or Said(1, "[")

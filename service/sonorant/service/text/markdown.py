@@ -13,7 +13,7 @@ import regex
 
 from sonorant.service.text.checks import is_wide
 from sonorant.service.text.directions import Directions
-from sonorant.service.text.markup import Markup, Place, Said
+from sonorant.service.text.markup import Markup, ReadingPlace, Said
 from sonorant.service.text.sentences import ends_sentence
 
 
@@ -109,14 +109,14 @@ class Markdown(Markup):
         self._before = "\n"  # the character before
         self._said = ""  # the last of what was said of this line
 
-    def _step(self, at: Place) -> Said:
+    def _step(self, at: ReadingPlace) -> Said:
         said = self._read(at)
         if said.num_written:
             self._before = at.text[at.position + said.num_written - 1]
         self._said = "" if self._begins_line else (self._said + said.text)[-_SEEN_CHARS:]
         return said
 
-    def _read(self, at: Place) -> Said:
+    def _read(self, at: ReadingPlace) -> Said:
         if self._fence:
             return self._in_code(at)
         if self._begins_line:
@@ -136,7 +136,7 @@ class Markdown(Markup):
 
     # Lines
 
-    def _line_start(self, at: Place) -> Said | None:
+    def _line_start(self, at: ReadingPlace) -> Said | None:
         if (quote := at.match(_QUOTE)) is not None:
             return Said(len(quote[0]))
         for pattern, kind in _MARKED:
@@ -159,7 +159,7 @@ class Markdown(Markup):
         self._begins_line, self._line, self._ticks, self._in_address = True, "", 0, False
         return Said(1, "\n")
 
-    def _in_code(self, at: Place) -> Said:
+    def _in_code(self, at: ReadingPlace) -> Said:
         """Read a code block. It is closed by its own mark alone, or goes on to the end of the text."""
         if self._begins_line:
             closing = regex.compile(rf"[ \t]{{0,64}}{self._fence[0]}{{{len(self._fence)},64}}[ \t\r]{{0,16}}(?=\n)")
@@ -175,7 +175,7 @@ class Markdown(Markup):
 
     # Within a line
 
-    def _in_ticks(self, at: Place) -> Said:
+    def _in_ticks(self, at: ReadingPlace) -> Said:
         if at.char != "`":
             return _as_it_is(at, _CODE)
         ticks = at.match(_TICKS)
@@ -184,7 +184,7 @@ class Markdown(Markup):
             return Said(len(ticks[0]))
         return _as_it_is(at, _TICKS)
 
-    def _inline(self, at: Place) -> Said:
+    def _inline(self, at: ReadingPlace) -> Said:
         char = at.char
         if self._line == "row":
             if (cell := at.match(_CELL)) is not None:
@@ -228,7 +228,7 @@ class Markdown(Markup):
             return Said(len(entity[0]), " " if unicodedata.category(given[:1] or "\0") == "Cc" else given)
         return Said(1, char)
 
-    def _emphasis(self, at: Place, marks: "regex.Match[str]") -> Said:
+    def _emphasis(self, at: ReadingPlace, marks: "regex.Match[str]") -> Said:
         """Say marks only if they neither open nor close anything."""
         mark, before, after = marks[0], self._before, at.text[marks.end()]
         is_open = mark in self._open
@@ -250,7 +250,7 @@ class Markdown(Markup):
             self._open.add(mark)
         return Said(len(mark))
 
-    def _tag(self, at: Place) -> Said:
+    def _tag(self, at: ReadingPlace) -> Said:
         if (address := at.match(_IN_ANGLES)) is not None:
             return Said(len(address[0]), "" if Part.LINK in self._leave_out else address["address"])
         for pattern in (_TAG, _COMMENT):
@@ -258,7 +258,7 @@ class Markdown(Markup):
                 return Said(len(tag[0]), " " if _BREAK.match(tag[0]) else "")
         return Said(1, "<")
 
-    def _address(self, at: Place) -> Said | None:
+    def _address(self, at: ReadingPlace) -> Said | None:
         """Leave out an address, but not the mark of a sentence behind it."""
         if not self._in_address and not self._before.isalnum() and at.char == "h":
             self._in_address = at.match(_SCHEME) is not None
@@ -269,11 +269,11 @@ class Markdown(Markup):
         return None
 
 
-def _as_it_is(at: Place, pattern: "regex.Pattern[str]") -> Said:
+def _as_it_is(at: ReadingPlace, pattern: "regex.Pattern[str]") -> Said:
     found = at.match(pattern)
     return Said(1, at.char) if found is None else Said(len(found[0]), found[0])
 
 
-def _left_out(at: Place, pattern: "regex.Pattern[str]") -> Said:
+def _left_out(at: ReadingPlace, pattern: "regex.Pattern[str]") -> Said:
     found = at.match(pattern)
     return Said(1 if found is None else len(found[0]))

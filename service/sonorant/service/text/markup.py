@@ -35,7 +35,7 @@ class NeedsMore(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ReadingPlace:
     """Where a reader is in its text."""
 
     text: str
@@ -50,9 +50,9 @@ class Place:
         """Whether the text pauses or ends at a position."""
         return not self.may_grow and position == len(self.text) - 1
 
-    def growing(self) -> "Place":
+    def growing(self) -> "ReadingPlace":
         """Return the place without the line end that a pause stands for, so that what is begun here waits for more."""
-        return self if self.may_grow else Place(self.text[:-1], self.position, may_grow=True)
+        return self if self.may_grow else ReadingPlace(self.text[:-1], self.position, may_grow=True)
 
     @property
     def has_words(self) -> bool:
@@ -88,7 +88,7 @@ class Markup(ABC):
         position = 0
         while position < len(text):
             try:
-                step = self._step(Place(buffer, position, may_grow=not is_last))
+                step = self._step(ReadingPlace(buffer, position, may_grow=not is_last))
             except NeedsMore:
                 break
             position += step.num_written
@@ -97,5 +97,5 @@ class Markup(ABC):
         return said
 
     @abstractmethod
-    def _step(self, at: Place) -> Said:
+    def _step(self, at: ReadingPlace) -> Said:
         """Read on. Raises NeedsMore."""

@@ -18,7 +18,7 @@ _WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RevisionPlace:
     """The new text: the old one up to `from_char`, then the revision from its `text_char` on."""
 
     from_char: int
@@ -39,12 +39,12 @@ def heard_to(text: str, start: int, num_frames: int, respell: Callable[[str], st
     return len(text) if left > 0 else end
 
 
-def place(text: str, from_char: int, heard: int, revision: str) -> Place:
+def place(text: str, from_char: int, heard: int, revision: str) -> RevisionPlace:
     """Return where a revision of `text` from `from_char` on takes effect if everything before `heard` stays."""
     if heard <= from_char:
-        return Place(from_char, 0)
+        return RevisionPlace(from_char, 0)
     num_words = sum(1 for _ in _WORD.finditer(text, from_char, heard))
     ends = [match.end() for match, _ in zip(_WORD.finditer(revision), range(num_words), strict=False)]
     if len(ends) < num_words:
-        return Place(heard, len(revision))
-    return Place(heard, ends[-1] if ends else 0)
+        return RevisionPlace(heard, len(revision))
+    return RevisionPlace(heard, ends[-1] if ends else 0)

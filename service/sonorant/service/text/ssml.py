@@ -11,7 +11,7 @@ import regex
 
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import is_speakable
-from sonorant.service.text.markup import Manner, Markup, Place, Said
+from sonorant.service.text.markup import Manner, Markup, ReadingPlace, Said
 from sonorant.service.text.phones import respelled
 from sonorant.service.text.sentences import ends_sentence
 
@@ -51,7 +51,7 @@ class Ssml(Markup):
         self._is_silent = True  # whether nothing was said since the last pause
         self._spelled = ""  # between the last spelled character and the next
 
-    def _step(self, at: Place) -> Said:
+    def _step(self, at: ReadingPlace) -> Said:
         said = self._read(at)
         self._said = (self._said + said.text)[-16:]
         if is_speakable(said.text):
@@ -62,7 +62,7 @@ class Ssml(Markup):
             self._is_silent, self._said = True, ""
         return said
 
-    def _read(self, at: Place) -> Said:
+    def _read(self, at: ReadingPlace) -> Said:
         if at.char == "<":
             return self._markup(at.growing())
         if at.char == "&":
@@ -93,7 +93,7 @@ class Ssml(Markup):
                 self._spelled = ", "
         return given
 
-    def _markup(self, at: Place) -> Said:
+    def _markup(self, at: ReadingPlace) -> Said:
         if (tag := at.match(_TAG)) is not None:
             return self._close(tag) if tag["close"] else self._begin(tag)
         if (unsaid := at.match(_UNSAID)) is not None:

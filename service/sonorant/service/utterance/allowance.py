@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sonorant.service.admission.reservations import Reservations
-from sonorant.service.calls.loop_share import Part
+from sonorant.service.calls.loop_share import LoopAccess
 from sonorant.service.utterance.phrases import CallerPhrases
 
 
@@ -12,7 +12,7 @@ from sonorant.service.utterance.phrases import CallerPhrases
 class Allowance:
     reservations: Reservations  # seen by this caller
     phrases: CallerPhrases | None  # None: the phrase cache is off
-    part: Part  # its share of the event loop, for work on texts
+    part: LoopAccess  # its share of the event loop, for work on texts
     max_text_chars: int  # of an utterance
     # Called with a number of characters; raises LimitReached if they may not be spoken now. None: the caller's text has
     # no limit.

@@ -14,13 +14,13 @@ from sonorant.engine import EngineOverloaded, EngineUnavailable, FinishReason, I
 from sonorant.service.audio.codes import CodesHeader
 from sonorant.service.audio.output import Writer, writer_for
 from sonorant.service.audio.writer import Piece, joined
-from sonorant.service.calls.loop_share import Part
+from sonorant.service.calls.loop_share import LoopAccess
 from sonorant.service.pacing.pacer import Pacer
 from sonorant.service.utterance.receipts import Place
 from sonorant.service.utterance.requests import Warned
 from sonorant.service.utterance.segments import Segment
 from sonorant.service.utterance.speech import Speech, State
-from sonorant.service.utterance.word_times import Word
+from sonorant.service.utterance.word_times import TimedWord
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 
 Message: TypeAlias = (
@@ -45,7 +45,7 @@ class Send(Protocol):
 class Delivery:
     """Does what `Speech` says: opens and stops streams, and encodes, paces and sends what they make."""
 
-    def __init__(self, speech: Speech, pacer: Pacer, part: Part) -> None:
+    def __init__(self, speech: Speech, pacer: Pacer, part: LoopAccess) -> None:
         """`part`: the caller's share of the event loop, in which streams are opened."""
         spec = speech.spec
         self._speech = speech
@@ -57,7 +57,9 @@ class Delivery:
         self._pacer = pacer
         self._part = part
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be sent with the next audio
-        self._words_again: list[Word] = []  # words of audio that another session sent, to be sent with the next audio
+        self._words_again: list[
+            TimedWord
+        ] = []  # words of audio that another session sent, to be sent with the next audio
         self._packing = CodesHeader.of(spec.info) if spec.packs_codes else None
         self._started = False
         self.warnings: list[synthesis_pb2.Warning] = []  # that were sent

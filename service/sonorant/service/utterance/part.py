@@ -18,7 +18,7 @@ ReachedMs = Callable[[int], float | None]  # when a character of a segment's spo
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class TimedSegment:
     """A segment: its words that were not reported yet, and what is known of its audio, in times of its own: from its
     beginning, and before `speed`."""
 

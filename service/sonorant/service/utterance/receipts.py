@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class ProvenHeard:
     """What a valid receipt proves."""
 
     text: str
@@ -67,7 +67,7 @@ class Receipts:
 
     def heard(
         self, resume: speak_pb2.Resume, audio: AudioSpec, segments: Sequence[tuple[Int16Array, bool]]
-    ) -> Heard | None:
+    ) -> ProvenHeard | None:
         """Return what a Resume proves, or None. `audio`: what the client wants from now on; `segments`: the codes that
         it brings, and whether each is complete."""
         text, seal = resume.heard_text, resume.receipt.seal
@@ -83,7 +83,7 @@ class Receipts:
         if not hmac.compare_digest(code, self._code(text, here[0][0][: place.num_frames], numbers)):
             return None
         is_new = abs(self.clock() - issued_s) < LIFETIME_S
-        return Heard(text, place) if is_new and _ms(resume.received_samples, audio) >= heard_ms else None
+        return ProvenHeard(text, place) if is_new and _ms(resume.received_samples, audio) >= heard_ms else None
 
     def _code(self, text: str, codes: Int16Array, numbers: Sequence[int]) -> bytes:
         parts = (b"sonorant receipt 1", self.caller.encode(), text.encode(), codes.tobytes())
@@ -94,7 +94,7 @@ class Receipts:
 class FreeText:
     """Counts the text of an utterance that a receipt has paid for, while it comes in again."""
 
-    def __init__(self, heard: Heard) -> None:
+    def __init__(self, heard: ProvenHeard) -> None:
         self._place = heard.place
         self._left = heard.text  # what may still come for free
         self._num_chars = len(self._left)

@@ -13,7 +13,7 @@ import numpy as np
 from sonorant.engine import EngineInfo, Int16Array
 from sonorant.service.audio.writer import AudioSpec, Piece
 from sonorant.service.errors import CheckpointDiffers, InvalidField
-from sonorant.service.utterance.receipts import Heard, Receipts
+from sonorant.service.utterance.receipts import ProvenHeard, Receipts
 from sonorant.tts.v1 import audio_pb2, speak_pb2
 
 CHARS_PER_S = 15  # of English speech
@@ -45,7 +45,7 @@ class Resumption:
     segments: tuple[KnownSegment, ...] = ()
     committed_chars: tuple[int, ...] = ()
     played_ms: int | None = None
-    heard: Heard | None = None  # what was charged already, as a receipt proves
+    heard: ProvenHeard | None = None  # what was charged already, as a receipt proves
     word_ends: tuple[tuple[int, int], ...] = ()  # of words that another session told: offset in the text, ms
 
     def received_ms(self, sample_rate_hz: int) -> float:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from sonorant.service.audio.pcm import Samples
 from sonorant.service.text.checks import WIDE, is_speakable, is_wide
 from sonorant.service.text.segmenter import Segmenter
-from sonorant.service.utterance.part import Part, ReachedMs
+from sonorant.service.utterance.part import ReachedMs, TimedSegment
 from sonorant.tts.v1 import synthesis_pb2
 
 DEFAULT_MS_PER_UNIT = 61.0  # until a segment was heard; linden and wren take 46
@@ -40,7 +40,7 @@ _PAUSES = frozenset(",;:.!?…，。；：！？、")
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class TimedWord:
     """A word and when it is heard. Offsets are code points of the raw text; times are of the audio as it is sent."""
 
     text: str
@@ -84,12 +84,16 @@ class WordTimes:
         self._speed = speed
         self.segmenter = segmenter
         self._num_chars = 0
-        self._parts = deque([Part(speed)])  # text is added to the last; the words of the first are being reported
+        self._parts = deque(
+            [TimedSegment(speed)]
+        )  # text is added to the last; the words of the first are being reported
         # All times here are of the audio as it is sent.
         self._start_ms = 0.0  # of the first part
         self._at_ms = 0.0  # the earliest time at which its next word can begin
         self._told_ms = 0.0  # everything up to here was reported: no later word may begin before
-        self._open: tuple[Part, int, float] | None = None  # the last word, if its end was not known; see `_close`
+        self._open: tuple[TimedSegment, int, float] | None = (
+            None  # the last word, if its end was not known; see `_close`
+        )
         self._moved_ms = 0.0  # when the last word that the engine reported is usually over
         self._ends_ms = [0.0]  # when each reported word ends, and ...
         self._text_ends = [0]  # ... its end in the text
@@ -115,7 +119,7 @@ class WordTimes:
     def end_text(self) -> None:
         """End the text of this part. Text pushed next belongs to another one."""
         self._parts[-1].text_end = at = self._num_chars
-        self._parts.append(Part(self._speed, at, self.segmenter.spoken_of(at), read_end=at))
+        self._parts.append(TimedSegment(self._speed, at, self.segmenter.spoken_of(at), read_end=at))
 
     def revise_text(self, start: int) -> None:
         """Drop the text of the part that begins at `start`, and all parts after it. Reported words stay."""
@@ -184,11 +188,11 @@ class WordTimes:
         if part.units >= MIN_UNITS:
             self.ms_per_unit = (part.speech_end_ms() - part.onset_ms) / part.units
 
-    def take_due(self, until_ms: float) -> list[Word]:
+    def take_due(self, until_ms: float) -> list[TimedWord]:
         """Return the words that begin before `until_ms` and were not reported yet."""
         self._parts[0].measure(self._rate_hz)
         self._close()
-        words: list[Word] = []
+        words: list[TimedWord] = []
         while True:
             part = self._parts[0]
             self._read(part)
@@ -224,14 +228,14 @@ class WordTimes:
         before = (end for end, ends_ms in self._told_before.items() if ends_ms <= heard_ms)
         return max(told, *(end for end in before if end <= self.segmenter.num_chars), 0)
 
-    def _sent_ms(self, part: Part, own_ms: float) -> float:
+    def _sent_ms(self, part: TimedSegment, own_ms: float) -> float:
         """Return when in the audio as it is sent something is that has a time of the first part's own."""
         return self._start_ms + own_ms / part.speed
 
-    def _own_ms(self, part: Part, sent_ms: float) -> float:
+    def _own_ms(self, part: TimedSegment, sent_ms: float) -> float:
         return (sent_ms - self._start_ms) * part.speed
 
-    def _sounding(self) -> Part:
+    def _sounding(self) -> TimedSegment:
         return next(part for part in self._parts if not part.audio_ended)
 
     @property
@@ -241,7 +245,7 @@ class WordTimes:
         self._read(part)
         return part.units * self.ms_per_unit
 
-    def _begins(self, part: Part) -> tuple[float, float | None] | None:
+    def _begins(self, part: TimedSegment) -> tuple[float, float | None] | None:
         """Return when the part's next word begins, and how late that is by the engine's report; None if not known."""
         if self._ended_before_ms(part) is not None:
             return self._ends_ms[-1], None
@@ -256,7 +260,7 @@ class WordTimes:
         begins_ms = max(earliest_ms, self._sent_ms(part, reached_ms))
         return begins_ms, self._own_ms(part, begins_ms) - reached_ms
 
-    def _next_word(self, part: Part, begins_ms: float, late_ms: float | None) -> Word:
+    def _next_word(self, part: TimedSegment, begins_ms: float, late_ms: float | None) -> TimedWord:
         """Take the part's next word. `late_ms`: how late its beginning is by the engine's report, if there is one."""
         before_ms = self._ended_before_ms(part)
         start, text, num_units = part.words.popleft()
@@ -286,9 +290,9 @@ class WordTimes:
         self._told(ends_ms, start + len(text))
         begin, end = self.segmenter.written_begin(start), self.segmenter.written_end(start + len(text))
         estimated = late_ms is None or late_ms > REPORT_MS
-        return Word(text, begin, end, round(begins_ms), round(ends_ms), estimated)
+        return TimedWord(text, begin, end, round(begins_ms), round(ends_ms), estimated)
 
-    def _ended_before_ms(self, part: Part) -> float | None:
+    def _ended_before_ms(self, part: TimedSegment) -> float | None:
         """Return when the next word is over if another session told that."""
         if not self._told_before:
             return None
@@ -305,7 +309,7 @@ class WordTimes:
             ms_per_unit = (ends_ms - self._first_before_ms) * speed / self._units_before
             self.ms_per_unit = min(max(ms_per_unit, DEFAULT_MS_PER_UNIT / 4), DEFAULT_MS_PER_UNIT * 4)
 
-    def _ends_known_ms(self, part: Part, spoken_end: int, begins_ms: float) -> float | None:
+    def _ends_known_ms(self, part: TimedSegment, spoken_end: int, begins_ms: float) -> float | None:
         """Return when a word ends: where the next one begins, or where the sound ends if a pause comes first."""
         assert part.reached_ms is not None
         reached_ms = part.reached_ms(spoken_end)
@@ -325,7 +329,7 @@ class WordTimes:
             self._open = None
             self._ends_ms[-1] = max(known_ms, self._ends_ms[-2])
 
-    def _read(self, part: Part) -> None:
+    def _read(self, part: TimedSegment) -> None:
         """Divide all text of the part so far into words."""
         start = part.read_end - len(part.unfinished)
         text = part.unfinished + part.unread
@@ -337,7 +341,7 @@ class WordTimes:
             else:
                 self._add(part, start + match.start(), match[0])
 
-    def _add(self, part: Part, start: int, word: str) -> None:
+    def _add(self, part: TimedSegment, start: int, word: str) -> None:
         spoken = self.segmenter.respell(word)
         if start >= self._text_ends[-1] and is_speakable(spoken):
             num_units = units(spoken)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 pytest.importorskip("triton", reason="Triton comes with the CUDA builds of torch, and with the extra `dev`")
 
 from sonorant.engine.kernels.gemm.gemv import Norm
-from sonorant.engine.kernels.gemm.skinny_gemm import MAX_ROWS, Product, Tiling, fits, skinny_gemm
+from sonorant.engine.kernels.gemm.skinny_gemm import MAX_ROWS, SkinnyProduct, SkinnyTiling, fits, skinny_gemm
 from sonorant.engine.model.layers import RMSNorm
 
 # Size in, size out, is SwiGLU: layers of the 1.7B talker, then those of the 0.6B talker and of both code predictors.
@@ -32,7 +32,7 @@ NUM_ROWS = (1, 2, 7, 16)
 def test_all_inputs_and_outputs_are_shared_out_equally(
     size_in: int, size_out: int, is_swiglu: bool, may_split: bool
 ) -> None:
-    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu, may_split=may_split)
+    tiling = SkinnyTiling.of(size_out, size_in, is_swiglu=is_swiglu, may_split=may_split)
     assert tiling is not None
     assert size_in % (tiling.split * tiling.warps * 32) == 0
     assert size_out % (tiling.tiles * 8 // (2 if is_swiglu else 1)) == 0
@@ -40,8 +40,8 @@ def test_all_inputs_and_outputs_are_shared_out_equally(
 
 
 def test_sizes_that_cannot_be_shared_out() -> None:
-    assert Tiling.of(60, 2048, is_swiglu=False, may_split=True) is None
-    assert Tiling.of(64, 40, is_swiglu=False, may_split=True) is None
+    assert SkinnyTiling.of(60, 2048, is_swiglu=False, may_split=True) is None
+    assert SkinnyTiling.of(64, 40, is_swiglu=False, may_split=True) is None
 
 
 @pytest.mark.parametrize("is_float16", [False, True])
@@ -55,7 +55,7 @@ def test_the_kernel_compiles(
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
     may_split = size_out == 1024
-    product = Product(size_in, size_out, not may_split, is_swiglu, may_split, is_float16)
+    product = SkinnyProduct(size_in, size_out, not may_split, is_swiglu, may_split, is_float16)
     tiling = product.tiling()
     assert tiling is not None
     macros = product.macros(tiling)

@@ -10,8 +10,8 @@ from sonorant.engine.kernels.gemm.gemv import Norm
 from sonorant.engine.kernels.gemm.linear import linear, linear_before_norm
 from sonorant.engine.kernels.gemm.wgmma_gemm import (
     MAX_ROWS,
-    Product,
-    Tiling,
+    WgmmaProduct,
+    WgmmaTiling,
     fits,
     shared_bytes,
     wgmma_gemm,
@@ -36,7 +36,7 @@ MULTIPROCESSOR_BYTES = 227 * 1024
 
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
 def test_all_inputs_and_outputs_are_shared_out_equally(size_in: int, size_out: int, is_swiglu: bool) -> None:
-    tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu)
+    tiling = WgmmaTiling.of(size_out, size_in, is_swiglu=is_swiglu)
     assert tiling is not None
     assert size_in % (tiling.split * 64) == 0
     assert size_out * (2 if is_swiglu else 1) % tiling.block_out == 0
@@ -44,8 +44,8 @@ def test_all_inputs_and_outputs_are_shared_out_equally(size_in: int, size_out: i
 
 
 def test_sizes_that_cannot_be_shared_out() -> None:
-    assert Tiling.of(60, 2048, is_swiglu=False) is None
-    assert Tiling.of(64, 96, is_swiglu=False) is None
+    assert WgmmaTiling.of(60, 2048, is_swiglu=False) is None
+    assert WgmmaTiling.of(64, 96, is_swiglu=False) is None
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_the_kernel_compiles(
 
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
     for num_squares, is_sum in ((0, False), (0, True), (32, False)):
-        product = Product(size_in, size_out, num_squares, is_swiglu, is_sum, is_sum, is_float16)
+        product = WgmmaProduct(size_in, size_out, num_squares, is_swiglu, is_sum, is_sum, is_float16)
         macros = product.macros(product.tiling())
         assert compiled("gemm/wgmma_gemm.cu", macros, "sm_90a")
     with pytest.raises(RuntimeError, match="inputs are shared equally"):

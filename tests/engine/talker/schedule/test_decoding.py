@@ -5,24 +5,24 @@ from hypothesis import strategies as st
 
 from sonorant.engine.talker.schedule.decoding import DecodingStreams
 from sonorant.engine.talker.schedule.rows import DecodeRow, DecodeRows
-from sonorant.engine.talker.schedule.stream import Stream
+from sonorant.engine.talker.schedule.stream import TalkerStream
 from tests.fakes import open_stream
 
 PAD = 7
 NUM_SLOTS = 6
 
 
-def built(stream: Stream) -> DecodeRow:
+def built(stream: TalkerStream) -> DecodeRow:
     frame, text = stream.num_frames, stream.trailing
     text_id = text[frame - 1] if frame <= len(text) else PAD
     position = stream.first_position + frame
     return DecodeRow(stream.slot, text_id, position, frame, frame >= stream.eos_from, stream.watched)
 
 
-def stream_of(stream_id: int, num_text_ids: int, num_frames: int) -> Stream:
+def stream_of(stream_id: int, num_text_ids: int, num_frames: int) -> TalkerStream:
     """Every third one is a background stream."""
     opened = open_stream(stream_id, min_frames=5, is_background=stream_id % 3 == 0)
-    stream = Stream.opened(opened, frames_per_token=0, pad_id=PAD)
+    stream = TalkerStream.opened(opened, frames_per_token=0, pad_id=PAD)
     stream.slot = stream_id % NUM_SLOTS
     stream.trailing = list(range(100, 100 + num_text_ids))
     stream.num_frames = stream.num_started = min(num_frames, num_text_ids)

@@ -20,7 +20,7 @@ from sonorant.engine.types import Float32Array, Int16Array, Int64Array, PassCoun
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LaneCall:
     """A call that was started."""
 
     _samples: Tensor
@@ -115,7 +115,7 @@ class Lane:
                 torch.cuda.current_stream().wait_stream(other._stream)
 
     @torch.inference_mode()
-    def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
+    def start(self, slots: Sequence[int], codes: Int16Array) -> LaneCall:
         """Start to decode the next frames of some slots [rows, frames, codebooks]."""
         num_rows, num_frames = codes.shape[:2]
         columns = columns_of(slots, codes)
@@ -125,7 +125,7 @@ class Lane:
             samples = self._pass(num_frames, columns) if is_one_pass else self._in_passes(columns, frames)
             host = start_download(samples)
             wait, is_over = work_so_far(self._network.device)
-        return Call(host, wait, is_over)
+        return LaneCall(host, wait, is_over)
 
     def _in_passes(self, columns: Int64Array, frames: Sequence[slice]) -> Tensor:
         """Run a call whose frames are divided like this among passes, and rows as the passes allow."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.code2wav.run.lane import Call, Lane, Network, columns_of
+from sonorant.engine.code2wav.run.lane import Lane, LaneCall, Network, columns_of
 from sonorant.engine.code2wav.schedule.context import DecoderContext
 from sonorant.engine.code2wav.schedule.formats import agreement_db, choose_format
 from sonorant.engine.code2wav.schedule.passes import padded, shapes
@@ -153,7 +153,7 @@ class Code2WavRunner:
         """Decode the next frames of some slots: [rows, frames, codebooks] -> samples [rows, frames * frame_samples]."""
         return self.start(slots, codes).samples()
 
-    def start(self, slots: Sequence[int], codes: Int16Array) -> Call:
+    def start(self, slots: Sequence[int], codes: Int16Array) -> LaneCall:
         """Start what `decode` does. On the CPU it is over then; otherwise do not start another one before it is."""
         self._main.wait_for(self._urgent)
         return self._main.start(slots, codes)

@@ -47,7 +47,7 @@ from sonorant.engine.code2wav.schedule.plan import NO_CODES, DecodePlan
 from sonorant.engine.code2wav.schedule.references import KeptReferences
 from sonorant.engine.code2wav.schedule.silence import silent_tail
 from sonorant.engine.code2wav.schedule.slots import Slots
-from sonorant.engine.code2wav.schedule.stream import NEVER_S, NO_SLOT, Stream
+from sonorant.engine.code2wav.schedule.stream import NEVER_S, NO_SLOT, DecodedStream
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import (
     BeginStream,
@@ -102,14 +102,17 @@ class Batcher:
         first_kept = self._slots.count
         self._references = KeptReferences(range(first_kept, first_kept + config.code2wav.kept_references))
         self._copies: list[tuple[int, int]] = []  # for the next plan
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, DecodedStream] = {}
         self._num_listeners = 0  # streams without background streams
         self._due = DueStreams(GATHER * frame_s if self._bounds_calls else 0.0, clock)
-        self._with_reference: dict[int, Stream] = {}  # streams that have a reference and no slot yet
-        self._begun: dict[int, Stream] = {}  # streams whose first frame has not come
+        self._with_reference: dict[int, DecodedStream] = {}  # streams that have a reference and no slot yet
+        self._begun: dict[int, DecodedStream] = {}  # streams whose first frame has not come
         self._outgoing = Outgoing()
         self._ending_servers: list[EndServer] = []
-        self._calls, self._urgent_calls = UnderWay[DecodePlan, list[Stream]](1), UnderWay[DecodePlan, list[Stream]](1)
+        self._calls, self._urgent_calls = (
+            UnderWay[DecodePlan, list[DecodedStream]](1),
+            UnderWay[DecodePlan, list[DecodedStream]](1),
+        )
         self.wait_s: float | None = None  # after a plan without slots: ask again after so long if no record came before
 
     @property
@@ -137,7 +140,7 @@ class Batcher:
         if record.stream_id in self._streams:
             raise ValueError(f"stream {record.stream_id} began twice")
         chunk_frames = self._sizes.largest if record.is_background else self._sizes.wanted(0)
-        stream = Stream.begun(record, self._context.receptive_frames, chunk_frames, self._clock())
+        stream = DecodedStream.begun(record, self._context.receptive_frames, chunk_frames, self._clock())
         self._streams[stream.stream_id] = self._begun[stream.stream_id] = stream
         self._num_listeners += not stream.is_background
         if stream.reference:
@@ -205,7 +208,7 @@ class Batcher:
         for stream in list(self._with_reference.values()):
             self._begin_behind_kept_reference(stream)
         latest_s = now + self._pace.margin_s
-        batch: list[Stream] = []
+        batch: list[DecodedStream] = []
         num_frames = 0  # the same for each stream of the batch
         is_heard = True  # also the same for each
         new_slots = list[tuple[int, int]]()
@@ -247,23 +250,29 @@ class Batcher:
         batch = [stream for stream in fitting[: self._max_rows] if self._has_slot(stream, new_slots)]
         return self._plan(batch, size, True, [], new_slots + self._slots_ahead(), is_urgent=True)
 
-    def _num_waiting(self, size: int, candidates: Sequence[Stream], sizes: Sequence[int]) -> int:
+    def _num_waiting(self, size: int, candidates: Sequence[DecodedStream], sizes: Sequence[int]) -> int:
         """How many streams wait for a call of this size; background streams count only while nobody listens."""
         waiting = [stream for stream, wanted in zip(candidates, sizes, strict=True) if wanted == size]
         return sum(not (stream.is_background and self._num_listeners) for stream in waiting)
 
-    def _lacks_slot(self, stream: Stream) -> bool:
+    def _lacks_slot(self, stream: DecodedStream) -> bool:
         """Whether an interactive stream waits for a slot."""
         return stream.slot == NO_SLOT and not (stream.is_background or stream.is_stored or self._slots.has_free(stream))
 
-    def _has_slot(self, stream: Stream, new_slots: list[tuple[int, int]]) -> bool:
+    def _has_slot(self, stream: DecodedStream, new_slots: list[tuple[int, int]]) -> bool:
         """Whether the stream has a slot; if need be, it gets a free one, which is added to `new_slots`."""
         if stream.slot == NO_SLOT and self._slots.has_free(stream):
             new_slots.append((self._take_slot(stream), stream.num_skipped))
         return stream.slot != NO_SLOT  # else an ended stream will free one once it is drained
 
     def _plan(
-        self, batch: list[Stream], num_frames: int, is_heard: bool, copies: Pairs, new_slots: Pairs, is_urgent: bool
+        self,
+        batch: list[DecodedStream],
+        num_frames: int,
+        is_heard: bool,
+        copies: Pairs,
+        new_slots: Pairs,
+        is_urgent: bool,
     ) -> DecodePlan:
         batch.sort(key=lambda stream: min(len(stream.pending), num_frames), reverse=True)
         lengths = [min(len(stream.pending), num_frames) for stream in batch]
@@ -293,7 +302,7 @@ class Batcher:
         waiting = [stream for stream in self._begun.values() if stream.slot == NO_SLOT and not stream.pending]
         return [(self._take_slot(stream), stream.num_skipped) for stream in waiting if self._slots.has_free(stream)]
 
-    def _size_of_next(self, stream: Stream) -> int:
+    def _size_of_next(self, stream: DecodedStream) -> int:
         """How many frames of this stream the next call decodes, padding included."""
         if stream.num_unheard > 0:
             return self._context.next_unheard(stream.num_unheard)
@@ -343,19 +352,19 @@ class Batcher:
         self._pass_on_ended_servers()
         return self._outgoing.take()
 
-    def _put_back(self, stream: Stream) -> None:
+    def _put_back(self, stream: DecodedStream) -> None:
         """Let other calls have a stream whose call is over."""
         stream.is_decoding = False
         self._file(stream)
         self._finish_if_drained(stream)
 
-    def _take_call(self, plan: DecodePlan, *, is_heard: bool) -> list[Stream]:
+    def _take_call(self, plan: DecodePlan, *, is_heard: bool) -> list[DecodedStream]:
         """The streams of a call that is over."""
         if plan.is_heard != is_heard:
             raise RuntimeError("audio was made of frames that were only to be remembered, or none of others")
         return (self._urgent_calls if plan.is_urgent else self._calls).take(plan)
 
-    def _begin_behind_kept_reference(self, stream: Stream) -> None:
+    def _begin_behind_kept_reference(self, stream: DecodedStream) -> None:
         """Skip the stream's reference if the state after it is kept and a slot is free."""
         if not self._slots.has_free(stream) or (kept := self._references.find(stream.reference)) is None:
             return
@@ -365,21 +374,21 @@ class Batcher:
         stream.first_pending = 0
         self._file(stream)
 
-    def _take_slot(self, stream: Stream) -> int:
+    def _take_slot(self, stream: DecodedStream) -> int:
         self._with_reference.pop(stream.stream_id, None)
         return self._slots.take(stream)
 
-    def _note_silence(self, batch: Sequence[Stream], tails: Sequence[int], num_frames: int) -> None:
+    def _note_silence(self, batch: Sequence[DecodedStream], tails: Sequence[int], num_frames: int) -> None:
         for stream, tail in zip(batch, tails, strict=True):
             before = stream.num_silent
             stream.num_silent = before + tail if tail == num_frames else tail
             if before < self._max_silent_frames <= stream.num_silent:
                 self._outgoing.add(SilentStream(stream.stream_id, stream.num_silent))
 
-    def _file(self, stream: Stream) -> None:
+    def _file(self, stream: DecodedStream) -> None:
         self._due.file(stream, is_alone=len(self._streams) == 1)
 
-    def _finish_if_drained(self, stream: Stream) -> None:
+    def _finish_if_drained(self, stream: DecodedStream) -> None:
         """Remove a stream that has ended and has nothing left to decode: free its slot, pass its EndStream on.
 
         No stream leaves in any other way.

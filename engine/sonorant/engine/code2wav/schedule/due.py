@@ -3,7 +3,7 @@ wait for more frames or for other streams while their listeners have enough to p
 
 from collections.abc import Callable
 
-from sonorant.engine.code2wav.schedule.stream import NEVER_S, Stream
+from sonorant.engine.code2wav.schedule.stream import NEVER_S, DecodedStream
 
 
 class DueStreams:
@@ -11,10 +11,10 @@ class DueStreams:
         """`gather_s`: how long a whole chunk waits for those of other streams."""
         self._gather_s = gather_s
         self._clock = clock
-        self._due: dict[int, Stream] = {}
-        self._early: dict[int, Stream] = {}
+        self._due: dict[int, DecodedStream] = {}
+        self._early: dict[int, DecodedStream] = {}
 
-    def file(self, stream: Stream, *, is_alone: bool) -> None:
+    def file(self, stream: DecodedStream, *, is_alone: bool) -> None:
         """Put a stream that has changed where it belongs; nowhere if it has no frames, or if they are being decoded.
 
         `is_alone`: there are no other streams.
@@ -31,16 +31,16 @@ class DueStreams:
                 wait_s = 0.0 if is_alone else self._gather_s
                 stream.gathered_s = min(stream.gathered_s, self._clock() + wait_s)
 
-    def remove(self, stream: Stream) -> None:
+    def remove(self, stream: DecodedStream) -> None:
         self._due.pop(stream.stream_id, None)
         self._early.pop(stream.stream_id, None)
 
-    def candidates(self, now_s: float, latest_s: float) -> list[Stream]:
+    def candidates(self, now_s: float, latest_s: float) -> list[DecodedStream]:
         """The streams that are due, most urgent first; then those that may go with them, if there are any.
 
         A listener who has nothing to play after `latest_s` cannot wait.
         """
-        due, whole = list(self._due.values()), list[Stream]()
+        due, whole = list(self._due.values()), list[DecodedStream]()
         for stream in self._early.values():
             if stream.dry_s <= latest_s or stream.gathered_s <= now_s:
                 due.append(stream)
@@ -49,7 +49,7 @@ class DueStreams:
         due.sort(key=_dry_s)
         return due + whole if due else due
 
-    def urgent(self, latest_s: float) -> list[Stream]:
+    def urgent(self, latest_s: float) -> list[DecodedStream]:
         """The streams whose listeners have nothing to play after `latest_s`, most urgent first."""
         streams = [stream for each in (self._due, self._early) for stream in each.values() if stream.dry_s <= latest_s]
         return sorted(streams, key=_dry_s)
@@ -63,5 +63,5 @@ class DueStreams:
         return min(dry_s - latest_s, gathered_s - now_s)
 
 
-def _dry_s(stream: Stream) -> float:
+def _dry_s(stream: DecodedStream) -> float:
     return stream.dry_s

@@ -12,7 +12,7 @@ NEVER_S = math.inf
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
+class DecodedStream:
     stream_id: int
     times: tuple[float, ...]  # the times of FirstChunk that are known so far
     # When the listener has nothing left to play; before the first chunk, when it began. For a background stream never.
@@ -35,7 +35,7 @@ class Stream:
     end: EndStream | None = None  # to be sent after the last frame
 
     @classmethod
-    def begun(cls, record: BeginStream, receptive_frames: int, chunk_frames: int, now_s: float) -> "Stream":
+    def begun(cls, record: BeginStream, receptive_frames: int, chunk_frames: int, now_s: float) -> "DecodedStream":
         """`receptive_frames`: so many frames before the next one are decoded for their state."""
         past, first_frame = record.past_codes, record.first_frame
         num_skipped = 0 if past is None else max(0, len(past) - receptive_frames)

@@ -19,7 +19,7 @@ FAR_BELOW = tl.constexpr(-1e30)  # instead of -inf, because -inf - -inf is NaN
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class AttendedRows:
     """Where the rows of one call stand, and how their frames are rotated."""
 
     slots: Tensor  # [rows]
@@ -29,7 +29,7 @@ class Rows:
     sin: Tensor  # [rows, new, head_dim / 2], float32
 
 
-def rotations(slots: Tensor, num_frames: Tensor, num_new: int, frequencies: Tensor) -> Rows:
+def rotations(slots: Tensor, num_frames: Tensor, num_new: int, frequencies: Tensor) -> AttendedRows:
     """Compute the rows' rotations of new frames, by position times frequency; frequencies [head_dim / 2] float32."""
     half = len(frequencies)
     cos = torch.empty(len(slots), num_new, half, dtype=torch.float32, device=slots.device)
@@ -38,10 +38,10 @@ def rotations(slots: Tensor, num_frames: Tensor, num_new: int, frequencies: Tens
         slots, num_frames, frequencies, cos, sin, num_new, HALF=half, BLOCK=triton.next_power_of_2(half), num_warps=1,
         **overlap(cos),
     )  # fmt: skip
-    return Rows(slots, num_frames, num_new, cos, sin)
+    return AttendedRows(slots, num_frames, num_new, cos, sin)
 
 
-def window_attention(qkv: Tensor, keys: Tensor, values: Tensor, rows: Rows, num_heads: int) -> Tensor:
+def window_attention(qkv: Tensor, keys: Tensor, values: Tensor, rows: AttendedRows, num_heads: int) -> Tensor:
     """Attend from qkv [rows * new, heads * head_dim] before rotation; update keys and values
     [slots, kv_heads, ring, head_dim].
 

@@ -23,7 +23,7 @@ MOST_SHARED_BYTES = 99 * 1024  # of any tiling, see `_shared_bytes`
 
 
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class SkinnyTiling:
     """How a product is shared out; see the macros of skinny_gemm.cu."""
 
     tiles: int  # of 8 weight rows per block of threads
@@ -32,7 +32,7 @@ class Tiling:
     ahead: int  # tiles under way
 
     @classmethod
-    def of(cls, size_out: int, size_in: int, *, is_swiglu: bool, may_split: bool) -> "Tiling | None":
+    def of(cls, size_out: int, size_in: int, *, is_swiglu: bool, may_split: bool) -> "SkinnyTiling | None":
         """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU.
 
         Which inputs are summed up together depends on the sizes alone.
@@ -54,7 +54,7 @@ class Tiling:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class SkinnyProduct:
     """What one compiled kernel computes. `size_out`: after SwiGLU."""
 
     size_in: int
@@ -64,10 +64,10 @@ class Product:
     has_residual: bool = False
     is_float16: bool = False
 
-    def tiling(self) -> Tiling | None:
-        return Tiling.of(self.size_out, self.size_in, is_swiglu=self.is_swiglu, may_split=not self.has_norm)
+    def tiling(self) -> SkinnyTiling | None:
+        return SkinnyTiling.of(self.size_out, self.size_in, is_swiglu=self.is_swiglu, may_split=not self.has_norm)
 
-    def macros(self, tiling: Tiling) -> dict[str, int]:
+    def macros(self, tiling: SkinnyTiling) -> dict[str, int]:
         return {
             "IN": self.size_in,
             "OUT": self.size_out,
@@ -87,7 +87,7 @@ def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16):
         return False
     size_out, size_in = weight.shape
-    tiling = Tiling.of(size_out // (2 if is_swiglu else 1), size_in, is_swiglu=is_swiglu, may_split=False)
+    tiling = SkinnyTiling.of(size_out // (2 if is_swiglu else 1), size_in, is_swiglu=is_swiglu, may_split=False)
     is_fit = tiling is not None and x.is_contiguous() and weight.is_contiguous()
     return is_fit and offers(x, shared_bytes=MOST_SHARED_BYTES, clusters=True)
 
@@ -104,7 +104,7 @@ def skinny_gemm(
     size_out, size_in = weight.shape
     size_out //= 2 if is_swiglu else 1
     out = x.new_empty(len(x), size_out)
-    product = Product(
+    product = SkinnyProduct(
         size_in,
         size_out,
         has_norm=norm is not None,
@@ -126,7 +126,7 @@ def skinny_gemm(
 
 
 @cache
-def _kernel(product: Product, device: torch.device) -> CudaKernel:
+def _kernel(product: SkinnyProduct, device: torch.device) -> CudaKernel:
     tiling = product.tiling()
     assert tiling is not None, "`fits` says so"
     block_out = tiling.tiles * TILE_OUT // (2 if product.is_swiglu else 1)
@@ -141,7 +141,7 @@ def _kernel(product: Product, device: torch.device) -> CudaKernel:
     )
 
 
-def _shared_bytes(tiling: Tiling, has_norm: bool) -> int:
+def _shared_bytes(tiling: SkinnyTiling, has_norm: bool) -> int:
     """As skinny_gemm.cu lays it out: each warp's tiles, later its sums; squares; the sums that other blocks send."""
     sums = MAX_ROWS * tiling.tiles * TILE_OUT * 4
     tiles = tiling.ahead * tiling.tiles * TILE_OUT * BLOCK_IN * 2

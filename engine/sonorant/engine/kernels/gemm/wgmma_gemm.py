@@ -36,7 +36,7 @@ class Scaled:
 
 
 @dataclass(frozen=True, slots=True)
-class Tiling:
+class WgmmaTiling:
     """How a product is shared out; see the macros of wgmma_gemm.cu."""
 
     block_out: int  # weight rows of a block of threads
@@ -44,7 +44,7 @@ class Tiling:
     places: int  # for stages of 64 inputs
 
     @classmethod
-    def of(cls, size_out: int, size_in: int, *, is_swiglu: bool) -> "Tiling | None":
+    def of(cls, size_out: int, size_in: int, *, is_swiglu: bool) -> "WgmmaTiling | None":
         """Return the best tiling, as measured on an H200; None if there is none. `size_out`: after SwiGLU."""
         num_lines = size_out * (2 if is_swiglu else 1)
         block_out = 2 * INSTRUCTION_OUT if num_lines > BLOCKS_WANTED * INSTRUCTION_OUT else INSTRUCTION_OUT
@@ -60,7 +60,7 @@ class Tiling:
 
 
 @dataclass(frozen=True, slots=True)
-class Product:
+class WgmmaProduct:
     """What one compiled kernel computes, for which there is a tiling. `size_out`: after SwiGLU."""
 
     size_in: int
@@ -71,12 +71,12 @@ class Product:
     is_scaled: bool = False  # for the norm that comes next
     is_float16: bool = False
 
-    def tiling(self) -> Tiling:
-        tiling = Tiling.of(self.size_out, self.size_in, is_swiglu=self.is_swiglu)
+    def tiling(self) -> WgmmaTiling:
+        tiling = WgmmaTiling.of(self.size_out, self.size_in, is_swiglu=self.is_swiglu)
         assert tiling is not None
         return tiling
 
-    def macros(self, tiling: Tiling) -> dict[str, int]:
+    def macros(self, tiling: WgmmaTiling) -> dict[str, int]:
         return {
             "IN": self.size_in,
             "OUT": self.size_out,
@@ -96,7 +96,7 @@ def fits(x: Tensor, weight: Tensor, *, is_swiglu: bool) -> bool:
     if len(x) > MAX_ROWS or x.dtype not in (torch.bfloat16, torch.float16):
         return False
     size_out, size_in = weight.shape
-    tiling = Tiling.of(size_out // (2 if is_swiglu else 1), size_in, is_swiglu=is_swiglu)
+    tiling = WgmmaTiling.of(size_out // (2 if is_swiglu else 1), size_in, is_swiglu=is_swiglu)
     if tiling is None or not (x.is_contiguous() and weight.is_contiguous()):
         return False
     return offers(x, shared_bytes=shared_bytes(tiling, size_in), clusters=True, warpgroups=True)
@@ -123,12 +123,12 @@ def wgmma_gemm(
     num_squares = 0 if squares is None else squares.shape[1]
     scaled = None
     if next_norm is not None:
-        tiling = Tiling.of(size_out, size_in, is_swiglu=is_swiglu)
+        tiling = WgmmaTiling.of(size_out, size_in, is_swiglu=is_swiglu)
         assert tiling is not None, "`fits` says so"
         next_squares = size_out // tiling.block_out
         if next_squares % SQUARES_TOGETHER == 0:
             scaled = Scaled(torch.empty_like(out), rows.new_empty(len(rows), next_squares, dtype=torch.float32))
-    product = Product(
+    product = WgmmaProduct(
         size_in,
         size_out,
         num_squares=num_squares,
@@ -154,7 +154,7 @@ def wgmma_gemm(
 
 
 @cache
-def _kernel(product: Product, device: torch.device) -> CudaKernel:
+def _kernel(product: WgmmaProduct, device: torch.device) -> CudaKernel:
     tiling = product.tiling()
     return load(
         "gemm/wgmma_gemm.cu",
@@ -167,7 +167,7 @@ def _kernel(product: Product, device: torch.device) -> CudaKernel:
     )
 
 
-def shared_bytes(tiling: Tiling, size_in: int) -> int:
+def shared_bytes(tiling: WgmmaTiling, size_in: int) -> int:
     """As wgmma_gemm.cu lays it out: the stages under way, and the sums that the blocks of a cluster send."""
     num_stages = min(tiling.places, size_in // tiling.split // STAGE_IN)
     stages = num_stages * (MAX_ROWS + tiling.block_out) * STAGE_IN * 2

@@ -31,7 +31,7 @@ class HeadNorm:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class RowPositions:
     """Slots and positions of the rows. Position p of a slot is at p % page_size in page table[slot, p // page_size]."""
 
     slots: Tensor  # [rows]
@@ -44,7 +44,7 @@ class Places:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class WatchedLogits:
     """The attention logits (before softmax) of one head for some positions of each row; positions that a row does not
     see are not written."""
 
@@ -54,7 +54,13 @@ class Watch:
 
 
 def paged_attention(
-    qkv: Tensor, norm: HeadNorm, keys: Tensor, values: Tensor, *, places: Places, watch: Watch | None = None
+    qkv: Tensor,
+    norm: HeadNorm,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    places: RowPositions,
+    watch: WatchedLogits | None = None,
 ) -> Tensor:
     """Attend from qkv [rows, heads * head_dim] before norm and rotation; write to keys and values
     [places, kv_heads, head_dim].

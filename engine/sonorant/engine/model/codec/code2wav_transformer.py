@@ -14,7 +14,7 @@ from sonorant.engine.model.layers import MLP, Rotation
 MASK_ALIGNMENT = 8  # a mask's rows begin at multiples of it in memory; else CUDA's attention copies it in each layer
 
 
-class Attention(nn.Module):
+class WindowAttention(nn.Module):
     """Attention over a sliding window of remembered and new keys."""
 
     def __init__(self, config: TransformerConfig, layer: int) -> None:
@@ -80,7 +80,7 @@ class TransformerLayer(nn.Module):
     def __init__(self, config: TransformerConfig, layer: int) -> None:
         super().__init__()
         self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config, layer)
+        self.self_attn = WindowAttention(config, layer)
         self.self_attn_layer_scale = LayerScale(config.hidden_size)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = MLP(config)

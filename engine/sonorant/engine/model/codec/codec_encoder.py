@@ -53,7 +53,7 @@ class CodecEncoder(nn.Module):
         return self.quantizer.encode(self.downsample(x), self.num_codebooks)
 
 
-class CausalConv(nn.Module):
+class EncoderConv(nn.Module):
     """Convolution that sees only its past; one output for every `stride` inputs, also for an incomplete last group."""
 
     _pads_with: Literal["constant", "replicate"] = "constant"
@@ -77,21 +77,21 @@ class CausalConv(nn.Module):
         return y
 
 
-class Downsampling(CausalConv):
+class Downsampling(EncoderConv):
     _pads_with = "replicate"
 
 
-class ResidualUnit(nn.Module):
+class EncoderResidualUnit(nn.Module):
     def __init__(self, c: CodecEncoderConfig, channels: int, dilation: int) -> None:
         super().__init__()
         narrow = channels // c.compress
         self.block = nn.Sequential(
             nn.ELU(),
-            CausalConv(channels, narrow, c.residual_kernel_size, dilation=dilation),
+            EncoderConv(channels, narrow, c.residual_kernel_size, dilation=dilation),
             nn.ELU(),
-            CausalConv(narrow, channels, 1),
+            EncoderConv(narrow, channels, 1),
         )
-        self.shortcut = CausalConv(channels, channels, 1) if c.conv_shortcut else nn.Identity()
+        self.shortcut = EncoderConv(channels, channels, 1) if c.conv_shortcut else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         y: Tensor = self.shortcut(x) + self.block(x)
@@ -104,18 +104,20 @@ class Convolutions(nn.Module):
     def __init__(self, c: CodecEncoderConfig) -> None:
         super().__init__()
         channels = c.num_filters
-        layers: list[nn.Module] = [CausalConv(1, channels, c.kernel_size)]
+        layers: list[nn.Module] = [EncoderConv(1, channels, c.kernel_size)]
         for stride in c.strides:
-            layers += (ResidualUnit(c, channels, c.dilation_growth_rate**n) for n in range(c.num_residual_layers))
-            layers += (nn.ELU(), CausalConv(channels, 2 * channels, 2 * stride, stride))
+            layers += (
+                EncoderResidualUnit(c, channels, c.dilation_growth_rate**n) for n in range(c.num_residual_layers)
+            )
+            layers += (nn.ELU(), EncoderConv(channels, 2 * channels, 2 * stride, stride))
             channels *= 2
-        layers += (nn.ELU(), CausalConv(channels, c.stack.hidden_size, c.last_kernel_size))
+        layers += (nn.ELU(), EncoderConv(channels, c.stack.hidden_size, c.last_kernel_size))
         self.layers = nn.Sequential(*layers)
 
     def forward(self, x: Tensor, length: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """`length` [1]: of the recording, in samples; returned in vectors. Layers with a stride see zeros behind it."""
         for layer in self.layers:
-            if length is not None and isinstance(layer, CausalConv) and layer.stride > 1:
+            if length is not None and isinstance(layer, EncoderConv) and layer.stride > 1:
                 x = x * _inside(x, length)
                 length = (length + layer.stride - 1) // layer.stride
             x = layer(x)
@@ -132,7 +134,7 @@ class Transformer(nn.Module):
 
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(TransformerLayer(c) for _ in range(c.num_layers))
+        self.layers = nn.ModuleList(EncoderTransformerLayer(c) for _ in range(c.num_layers))
         self._config = c
 
     def forward(self, x: Tensor) -> Tensor:
@@ -143,15 +145,15 @@ class Transformer(nn.Module):
         return x
 
 
-class TransformerLayer(nn.Module):
+class EncoderTransformerLayer(nn.Module):
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
         self.input_layernorm = nn.LayerNorm(c.hidden_size, eps=c.rms_norm_eps)
-        self.self_attn = Attention(c)
-        self.self_attn_layer_scale = LayerScale(c.hidden_size)
+        self.self_attn = EncoderAttention(c)
+        self.self_attn_layer_scale = EncoderLayerScale(c.hidden_size)
         self.post_attention_layernorm = nn.LayerNorm(c.hidden_size, eps=c.rms_norm_eps)
-        self.mlp = MLP(c)
-        self.mlp_layer_scale = LayerScale(c.hidden_size)
+        self.mlp = EncoderMLP(c)
+        self.mlp_layer_scale = EncoderLayerScale(c.hidden_size)
 
     def forward(self, x: Tensor, rotation: Rotation) -> Tensor:
         x = x + self.self_attn_layer_scale(self.self_attn(self.input_layernorm(x), rotation))
@@ -159,7 +161,7 @@ class TransformerLayer(nn.Module):
         return y
 
 
-class Attention(nn.Module):
+class EncoderAttention(nn.Module):
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
         self.q_proj = nn.Linear(c.hidden_size, c.num_heads * c.head_dim, bias=c.attention_bias)
@@ -181,7 +183,7 @@ class Attention(nn.Module):
         return y
 
 
-class MLP(nn.Module):
+class EncoderMLP(nn.Module):
     def __init__(self, c: TransformerConfig) -> None:
         super().__init__()
         self.fc1 = nn.Linear(c.hidden_size, c.intermediate_size, bias=False)
@@ -192,7 +194,7 @@ class MLP(nn.Module):
         return y
 
 
-class LayerScale(nn.Module):
+class EncoderLayerScale(nn.Module):
     def __init__(self, size: int) -> None:
         super().__init__()
         self.scale = nn.Parameter(torch.full((size,), LAYER_SCALE))
@@ -223,7 +225,7 @@ class ResidualQuantizer(nn.Module):
         self.input_proj = nn.Conv1d(hidden, c.vector_dim, 1, bias=False)
         self.output_proj = nn.Conv1d(c.vector_dim, hidden, 1, bias=False)  # in the checkpoint, unused in encoding
         self.layers = nn.ModuleList(
-            nn.ModuleDict({"codebook": Codebook(c.codebook_size, c.codebook_dim)}) for _ in range(num_books)
+            nn.ModuleDict({"codebook": EncoderCodebook(c.codebook_size, c.codebook_dim)}) for _ in range(num_books)
         )
 
     def codes(self, x: Tensor, num_books: int) -> Iterator[Tensor]:
@@ -235,7 +237,7 @@ class ResidualQuantizer(nn.Module):
             residual = residual - entries
 
 
-class Codebook(nn.Module):
+class EncoderCodebook(nn.Module):
     initialized: Tensor
     cluster_usage: Tensor
     embed_sum: Tensor

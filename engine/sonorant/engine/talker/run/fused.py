@@ -33,7 +33,7 @@ from sonorant.engine.cuda import (
 from sonorant.engine.kernels.cuda_code import HAS_BINDINGS
 from sonorant.engine.kernels.folder import wait_until_filled
 from sonorant.engine.kernels.gemm.linear import linear
-from sonorant.engine.kernels.talker.attention import Places, Watch, paged_attention
+from sonorant.engine.kernels.talker.attention import RowPositions, WatchedLogits, paged_attention
 from sonorant.engine.kernels.talker.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.talker.sampling import Draws, FirstBook, choose
 from sonorant.engine.kernels.talker.slots import begin_slots, slot_columns
@@ -291,12 +291,12 @@ class FusedSteps:
 
     def _attended(self, x: Tensor, slots: Tensor, positions: Tensor, watched: Tensor, *, are_single: bool) -> Tensor:
         """Run x [rows, hidden] through all layers."""
-        places = Places(slots, positions, self._cache.table, self._cache.page_size, are_single)
+        places = RowPositions(slots, positions, self._cache.table, self._cache.page_size, are_single)
         attend = partial(paged_attention, places=places)
         head = self._alignment_head
         if head is None:
             return self._stack(x, self._cache.storage, attend)[0]
-        watch = Watch(head.head, watched, self._logits)
+        watch = WatchedLogits(head.head, watched, self._logits)
         return self._stack(x, self._cache.storage, attend, (head.layer, partial(attend, watch=watch)))[0]
 
     def _add_voices(self, rows: Sequence[PrefillRow]) -> bool:

@@ -9,7 +9,7 @@ from torch import Tensor
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.model.alignment import AlignmentHead
-from sonorant.engine.model.attention import Watch
+from sonorant.engine.model.attention import WatchedHead
 from sonorant.engine.model.layers import RotaryTable
 from sonorant.engine.model.sampling import Sampling, choose, is_drawable, uniforms
 from sonorant.engine.model.talker import Talker, sum_frame
@@ -97,13 +97,13 @@ class PlainSteps:
             self.text_logits = logits.float().cpu().numpy()
         return hidden[: len(rows)]
 
-    def _watch(self, rows: DecodeRows) -> tuple[int, Watch] | None:
+    def _watch(self, rows: DecodeRows) -> tuple[int, WatchedHead] | None:
         watched = [i for i, row in enumerate(rows) if row.watched != NOT_WATCHED]
         if self.alignment_head is None or not watched:
             return None
         slots, first = [rows[i].slot for i in watched], [rows[i].watched for i in watched]
         places = self._cache.places(slots, first, WINDOW)
-        return self.alignment_head.layer, Watch(self.alignment_head.head, watched, places)
+        return self.alignment_head.layer, WatchedHead(self.alignment_head.head, watched, places)
 
     def _sample(self, hidden: Tensor, rows: Sequence[tuple[int, int, bool]]) -> Tensor:
         """Draw frames [rows, codebooks] from hidden states [rows, hidden], and update the state of the slots."""

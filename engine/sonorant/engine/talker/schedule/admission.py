@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from sonorant.engine.talker.schedule.memory.capacity import Capacity
 from sonorant.engine.talker.schedule.memory.pages import NO_LEASES
-from sonorant.engine.talker.schedule.stream import NO_SLOT, Stream
-from sonorant.engine.talker.schedule.waiting import BACKGROUND, INTERACTIVE, Rank, WaitingStreams
+from sonorant.engine.talker.schedule.stream import NO_SLOT, TalkerStream
+from sonorant.engine.talker.schedule.waiting import BACKGROUND, INTERACTIVE, StreamRank, WaitingStreams
 
 LENDS_AFTER_S = 1.0  # without text; long enough that a stream fed word by word keeps its slot between two words
 
@@ -27,15 +27,15 @@ class Admission:
         self._capacity = capacity
         self._waiting = WaitingStreams(num_slots, num_pages, most_background)
         self._most_background = most_background
-        self._background: dict[int, Stream] = {}  # those with slots; the one that began first is the first
-        self._starved: dict[int, Stream] = {}  # the one that starved first is the first
+        self._background: dict[int, TalkerStream] = {}  # those with slots; the one that began first is the first
+        self._starved: dict[int, TalkerStream] = {}  # the one that starved first is the first
         self.wait_s: float | None = None  # how long nobody will lend a slot; None if nobody waits for that
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: TalkerStream) -> None:
         """Let a stream wait for a slot."""
         self._waiting.add(stream)
 
-    def admit(self) -> Stream | None:
+    def admit(self) -> TalkerStream | None:
         """Give the stream whose turn it is a slot and pages, and return it; None if nobody can have them now."""
         if not self._waiting:
             return None
@@ -49,14 +49,14 @@ class Admission:
             self._background[stream.stream_id] = stream
         return stream
 
-    def who_yields(self, now_s: float) -> Stream | None:
+    def who_yields(self, now_s: float) -> TalkerStream | None:
         """Return a stream that must end as YIELDED, so that `admit` may find room; None if nobody has to."""
         self.wait_s = None
         if not self._waiting:
             return None
         if self._waiting.any_of(INTERACTIVE):
             if (stream := self._wanting()) is None:  # who leaves what is free to others can still use its own
-                callers = self._waiting.callers(Rank.NEW)
+                callers = self._waiting.callers(StreamRank.NEW)
                 lender = self._lender(now_s, lambda each: not each.is_background and each.request.caller in callers)
             elif self._background and self._fits_without_background(stream):
                 return self.last_of_background()
@@ -66,23 +66,23 @@ class Admission:
                 return lender
         if not self._waiting.any_of(BACKGROUND):
             return None
-        callers, is_heavy = self._waiting.callers(Rank.BACKGROUND), self._first_of_background() is None
+        callers, is_heavy = self._waiting.callers(StreamRank.BACKGROUND), self._first_of_background() is None
         return self._lender(now_s, lambda each: each.is_background and (not is_heavy or each.request.caller in callers))
 
     @property
     def _num_background_left(self) -> int:
         return self._most_background - len(self._background)
 
-    def _first_of_background(self) -> Stream | None:
+    def _first_of_background(self) -> TalkerStream | None:
         capacity = self._capacity
         num_free_slots = min(capacity.num_free_slots, self._num_background_left)
         return self._waiting.first(BACKGROUND, num_free_slots, capacity.num_free_pages, capacity.num_new_pages)
 
-    def last_of_background(self) -> Stream | None:
+    def last_of_background(self) -> TalkerStream | None:
         """Return the background stream that gives way first: with the fewest frames to be prefilled again."""
         return min(reversed(self._background.values()), key=lambda stream: stream.num_frames, default=None)
 
-    def _lender(self, now_s: float, may_lend: Callable[[Stream], bool]) -> Stream | None:
+    def _lender(self, now_s: float, may_lend: Callable[[TalkerStream], bool]) -> TalkerStream | None:
         """Return the stream that has been without text for the longest, of those that may lend, if it is time."""
         for stream in filter(may_lend, self._starved.values()):
             wait_s = stream.starved_s + LENDS_AFTER_S - now_s
@@ -95,7 +95,7 @@ class Admission:
     # As if no background stream had a slot. The answers are the same whichever of them have one, so none begins and
     # yields in turn while an interactive stream waits.
 
-    def _wanting(self) -> Stream | None:
+    def _wanting(self) -> TalkerStream | None:
         """Return the interactive stream for which background streams must leave what is free."""
         if not self._waiting.any_of(INTERACTIVE):
             return None
@@ -104,7 +104,7 @@ class Admission:
             capacity.num_free_slots + len(self._background), capacity.num_free_pages_without(leases), without=leases
         )
 
-    def _fits_without_background(self, stream: Stream) -> bool:
+    def _fits_without_background(self, stream: TalkerStream) -> bool:
         leases = self._background_leases()
         return self._capacity.num_new_pages(stream, leases) <= self._capacity.num_free_pages_without(leases)
 
@@ -112,7 +112,9 @@ class Admission:
         """How many background streams have each page."""
         return Counter(page for stream in self._background.values() for page in stream.pages)
 
-    def _first(self, num_free_slots: int, num_free_pages: int, without: Mapping[int, int] = NO_LEASES) -> Stream | None:
+    def _first(
+        self, num_free_slots: int, num_free_pages: int, without: Mapping[int, int] = NO_LEASES
+    ) -> TalkerStream | None:
         """Return the interactive stream whose turn it is when so much is free, `without` these leases."""
         return self._waiting.first(
             INTERACTIVE, num_free_slots, num_free_pages, lambda stream: self._capacity.num_new_pages(stream, without)
@@ -120,19 +122,19 @@ class Admission:
 
     # What becomes of streams
 
-    def grew(self, stream: Stream, pages: Sequence[int]) -> None:
+    def grew(self, stream: TalkerStream, pages: Sequence[int]) -> None:
         """Note that an admitted stream was given more pages."""
         self._waiting.grew(stream, pages)
 
-    def starves(self, stream: Stream, now_s: float) -> None:
+    def starves(self, stream: TalkerStream, now_s: float) -> None:
         """Note that a stream with a slot has no text any more."""
         stream.starved_s = now_s
         self._starved[stream.stream_id] = stream
 
-    def starves_no_more(self, stream: Stream) -> None:
+    def starves_no_more(self, stream: TalkerStream) -> None:
         self._starved.pop(stream.stream_id, None)
 
-    def remove(self, stream: Stream) -> None:
+    def remove(self, stream: TalkerStream) -> None:
         """Forget a stream that has ended, waiting or not. What it had is free again."""
         self._background.pop(stream.stream_id, None)
         self._starved.pop(stream.stream_id, None)
@@ -141,7 +143,7 @@ class Admission:
         else:
             self._waiting.release(stream)
 
-    def check_conservation(self, streams: Collection[Stream]) -> None:
+    def check_conservation(self, streams: Collection[TalkerStream]) -> None:
         """Raise RuntimeError unless what is noted for callers and background streams is what the streams hold."""
         self._waiting.check_conservation(streams)
         background = {stream.stream_id for stream in streams if stream.is_background and stream.slot != NO_SLOT}

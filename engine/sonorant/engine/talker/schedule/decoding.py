@@ -9,13 +9,13 @@ from collections.abc import Collection, Iterator
 import numpy as np
 
 from sonorant.engine.talker.schedule.rows import DecodeRow, DecodeRows
-from sonorant.engine.talker.schedule.stream import Stream
+from sonorant.engine.talker.schedule.stream import TalkerStream
 
 SLOT, TEXT_ID, POSITION, FRAME, ALLOW_EOS, WATCHED = range(len(DecodeRow._fields))
 NO_ROWS = DecodeRows.of([])
 
 
-class DecodingStreams(Collection[Stream]):
+class DecodingStreams(Collection[TalkerStream]):
     """Iterates over the streams in the order of their rows: interactive ones, then background ones.
 
     In each of the two parts the order changes when a stream comes or goes.
@@ -27,20 +27,20 @@ class DecodingStreams(Collection[Stream]):
         self._stop_at = np.empty(num_slots, np.int64)
         self._pad_text_id = pad_text_id
         self.num_interactive = 0  # their rows come first
-        self._streams: list[Stream] = []
+        self._streams: list[TalkerStream] = []
         self._rows: dict[int, int] = {}  # by stream id
-        self._reading: dict[int, Stream] = {}  # those with text ids still to be fed
+        self._reading: dict[int, TalkerStream] = {}  # those with text ids still to be fed
 
     def __len__(self) -> int:
         return len(self._streams)
 
-    def __iter__(self) -> Iterator[Stream]:
+    def __iter__(self) -> Iterator[TalkerStream]:
         return iter(self._streams)
 
     def __contains__(self, stream: object) -> bool:
-        return isinstance(stream, Stream) and stream.stream_id in self._rows
+        return isinstance(stream, TalkerStream) and stream.stream_id in self._rows
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: TalkerStream) -> None:
         """Go on with frame `num_started` of a stream, which may be made now."""
         row = len(self._streams)
         self._streams.append(stream)
@@ -59,7 +59,7 @@ class DecodingStreams(Collection[Stream]):
         if frame <= len(stream.trailing):
             self._reading[stream.stream_id] = stream
 
-    def discard(self, stream: Stream) -> None:
+    def discard(self, stream: TalkerStream) -> None:
         """Remove a stream, if it is there. The last one of its part takes its row."""
         row = self._rows.pop(stream.stream_id, None)
         if row is None:
@@ -80,14 +80,14 @@ class DecodingStreams(Collection[Stream]):
         self._columns[:, to] = self._columns[:, row]
         self._eos_from[to], self._stop_at[to] = self._eos_from[row], self._stop_at[row]
 
-    def changed(self, stream: Stream) -> None:
+    def changed(self, stream: TalkerStream) -> None:
         """Note that the stream's limits or `watched` may have changed. Its text may only have been added to."""
         row = self._rows.get(stream.stream_id)
         if row is not None:
             self._eos_from[row], self._stop_at[row] = stream.eos_from, stream.stop_at
             self._columns[WATCHED, row] = stream.watched
 
-    def take_rows(self, with_background: bool = True) -> tuple[DecodeRows, list[Stream]]:
+    def take_rows(self, with_background: bool = True) -> tuple[DecodeRows, list[TalkerStream]]:
         """Return the rows of the next step and their streams. Those that may not make a frame after it leave."""
         count = len(self._streams) if with_background else self.num_interactive
         if not count:

@@ -4,15 +4,15 @@ those that no longer speak their text."""
 from collections.abc import Iterator, Sequence
 
 from sonorant.engine.talker.schedule.runaway import GRACE_FRAMES, Repetition
-from sonorant.engine.talker.schedule.stream import Stream
+from sonorant.engine.talker.schedule.stream import TalkerStream
 from sonorant.engine.types import FinishReason, Int16Array
 
 
-def is_at_limit(stream: Stream) -> bool:
+def is_at_limit(stream: TalkerStream) -> bool:
     return stream.num_frames >= min(stream.request.sampling.max_frames, stream.runaway_at)
 
 
-def end_at_limit(stream: Stream) -> tuple[FinishReason, str]:
+def end_at_limit(stream: TalkerStream) -> tuple[FinishReason, str]:
     """Return the reason for the end of a stream at its limit, and the detail for its EndStream."""
     if stream.num_frames >= stream.request.sampling.max_frames:
         return FinishReason.MAX_FRAMES, ""
@@ -20,22 +20,22 @@ def end_at_limit(stream: Stream) -> tuple[FinishReason, str]:
     return FinishReason.RUNAWAY, _runaway(stream, f"which is the limit ({limit})")
 
 
-class Suspects:
+class RunawaySuspects:
     """Streams with at least half of the frames that would make them runaways. Watches their frames for repetitions."""
 
     def __init__(self, max_repeated_frames: int) -> None:
         self._max_repeated_frames = max_repeated_frames
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, TalkerStream] = {}
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: TalkerStream) -> None:
         stream.repetition = stream.repetition or Repetition()
         self._streams[stream.stream_id] = stream
 
-    def drop(self, stream: Stream) -> None:
+    def drop(self, stream: TalkerStream) -> None:
         """Forget a stream that has ended, if it is a suspect."""
         self._streams.pop(stream.stream_id, None)
 
-    def repeating(self, made: Sequence[Stream], codes: Int16Array) -> Iterator[tuple[Stream, str]]:
+    def repeating(self, made: Sequence[TalkerStream], codes: Int16Array) -> Iterator[tuple[TalkerStream, str]]:
         """Yield streams that must end as runaways, each with its detail, given the frames made [rows, codebooks]."""
         if not self._streams:
             return
@@ -46,5 +46,5 @@ class Suspects:
                     yield stream, _runaway(stream, f"the last {num_repeated} of them repeating what came before")
 
 
-def _runaway(stream: Stream, sign: str) -> str:
+def _runaway(stream: TalkerStream, sign: str) -> str:
     return f"the model made {stream.num_frames} frames for {stream.num_text_tokens} text tokens, {sign}"

@@ -7,7 +7,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from sonorant.engine.ipc.messages import FrameRecord
-from sonorant.engine.talker.schedule.stream import NOT_WATCHED, Stream
+from sonorant.engine.talker.schedule.stream import NOT_WATCHED, TalkerStream
 from sonorant.engine.types import Float32Array, Int16Array, Int64Array, PromptPlan, SamplingParams
 
 BROKEN = -1  # the first code of a row whose scores are not finite; its other codes mean nothing
@@ -30,7 +30,7 @@ class PrefillRow:
     num_shared_rows: int = 0  # rows of the prompt that are in shared pages already
 
     @classmethod
-    def of(cls, stream: Stream, start: int, stop: int) -> "PrefillRow":
+    def of(cls, stream: TalkerStream, start: int, stop: int) -> "PrefillRow":
         return cls(
             slot=stream.slot,
             pages=stream.pages,

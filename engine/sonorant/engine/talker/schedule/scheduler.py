@@ -45,12 +45,12 @@ from sonorant.engine.ipc.server_ids import server_of
 from sonorant.engine.talker.schedule.admission import Admission
 from sonorant.engine.talker.schedule.background_limits import ONE_STREAM, BackgroundLimits
 from sonorant.engine.talker.schedule.faults import fault_of_ids, fault_of_stream
-from sonorant.engine.talker.schedule.limits import Suspects, end_at_limit, is_at_limit
+from sonorant.engine.talker.schedule.limits import RunawaySuspects, end_at_limit, is_at_limit
 from sonorant.engine.talker.schedule.memory.capacity import Capacity
 from sonorant.engine.talker.schedule.rows import BROKEN, StepPlan
 from sonorant.engine.talker.schedule.slots import SlotState
 from sonorant.engine.talker.schedule.step_rows import StepRows
-from sonorant.engine.talker.schedule.stream import NEVER, NO_SLOT, NOT_WATCHED, Stream
+from sonorant.engine.talker.schedule.stream import NEVER, NO_SLOT, NOT_WATCHED, TalkerStream
 from sonorant.engine.talker.schedule.timed_text import TimedText
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 from sonorant.engine.under_way import UnderWay
@@ -79,17 +79,17 @@ class Scheduler:
         self._eos_id = checkpoint.talker.codec_eos_id
         self._capacity = Capacity(talker.num_slots, num_pages, talker.page_size, talker.max_context)
         self._timed_text = TimedText(talker.num_slots)
-        self._suspects = Suspects(talker.runaway_repeated_frames or NEVER)
+        self._suspects = RunawaySuspects(talker.runaway_repeated_frames or NEVER)
         # Each open stream is in `_streams`, and it waits or has rows to come; or it pauses (STARVED or BLOCKED), or its
         # last frame that it may make for now is being made.
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, TalkerStream] = {}
         self._admission = Admission(self._capacity, talker.num_slots, num_pages, background_limits.most_streams)
         self._rows = StepRows(
             talker.num_slots, checkpoint.text_ids.tts_pad, talker.max_prefill_rows, background_limits.most_rows
         )
-        self._grown: dict[int, Stream] = {}  # those with pages that the runner does not know of
+        self._grown: dict[int, TalkerStream] = {}  # those with pages that the runner does not know of
         self._records: list[FrameRecord] = []  # to be published with the next plan
-        self._under_way = UnderWay[StepPlan, list[Stream]](most=2)  # with the streams that sample
+        self._under_way = UnderWay[StepPlan, list[TalkerStream]](most=2)  # with the streams that sample
         self._located: StepPlan | None = None
 
     @property
@@ -139,7 +139,7 @@ class Scheduler:
             )
         fault = self._capacity.fault_of(command) or fault_of_stream(command, self._checkpoint)
         frames_per_token = self._frames_per_token
-        stream = Stream.opened(
+        stream = TalkerStream.opened(
             replace(command, known_codes=None) if fault else command, frames_per_token, self._tts_pad_id
         )
         self._streams[stream_id] = stream
@@ -158,7 +158,7 @@ class Scheduler:
             self._end(stream, FinishReason.CANCELLED)
         self._records.append(command)
 
-    def _on_text(self, stream: Stream, token_ids: Sequence[int]) -> None:
+    def _on_text(self, stream: TalkerStream, token_ids: Sequence[int]) -> None:
         if stream.text_ended:
             raise ValueError(f"stream {stream.stream_id} got text after the end of its text")
         if fault := fault_of_ids("text", token_ids, 0, self._checkpoint.talker.text_vocab_size):
@@ -168,7 +168,7 @@ class Scheduler:
         stream.num_text_tokens += len(token_ids)
         self._on_limits_changed(stream)
 
-    def _on_limits_changed(self, stream: Stream) -> None:
+    def _on_limits_changed(self, stream: TalkerStream) -> None:
         stream.update_limits()
         match self._capacity.state(stream):
             case SlotState.DECODE if self._rows.decodes(stream):
@@ -240,7 +240,7 @@ class Scheduler:
                 self._capacity.share_prompt(stream)
         is_over = (firsts == self._eos_id) | (firsts == BROKEN)
         are_open = [stream.is_open for stream in stepped]
-        made, over = stepped, list[tuple[Stream, int]]()
+        made, over = stepped, list[tuple[TalkerStream, int]]()
         if is_over.any() or not all(are_open):
             rows = list(zip(stepped, firsts.tolist(), is_over.tolist(), are_open, strict=True))
             over = [(stream, first) for stream, first, ends, is_open in rows if ends and is_open]
@@ -283,7 +283,7 @@ class Scheduler:
             else:
                 return
 
-    def _begin(self, stream: Stream, now: float) -> None:
+    def _begin(self, stream: TalkerStream, now: float) -> None:
         self._rows.prefill(stream)
         stream.started_s = now
         self._timed_text.begin(stream)
@@ -294,7 +294,7 @@ class Scheduler:
 
     # Changes of state
 
-    def _on_limit_reached(self, stream: Stream) -> None:
+    def _on_limit_reached(self, stream: TalkerStream) -> None:
         """Handle a stream that has reached `stop_at`: end it, have it pause, or make it a suspect."""
         if is_at_limit(stream):
             self._end(stream, *end_at_limit(stream))
@@ -308,7 +308,7 @@ class Scheduler:
         if not self._rows.decodes(stream):
             self._records.append(FlushStream(stream.stream_id, is_blocked=stream.has_text))
 
-    def _has_pages(self, stream: Stream) -> bool:
+    def _has_pages(self, stream: TalkerStream) -> bool:
         """Give a stream the pages that it lacks, or end it as YIELDED. Returns whether it is still open."""
         if stream.lacks_pages:
             while not (pages := self._capacity.grow(stream)):
@@ -320,7 +320,7 @@ class Scheduler:
             self._grown[stream.stream_id] = stream
         return True
 
-    def _settle(self, stream: Stream) -> None:
+    def _settle(self, stream: TalkerStream) -> None:
         """Set the state of a stream that has a slot and has made frame 0: DECODE, BLOCKED or STARVED.
 
         Without credit it is BLOCKED, whether it has text or not: without credit it could not use text.
@@ -339,7 +339,7 @@ class Scheduler:
             else:
                 self._admission.starves_no_more(stream)
 
-    def _end(self, stream: Stream, reason: FinishReason, detail: str = "") -> None:
+    def _end(self, stream: TalkerStream, reason: FinishReason, detail: str = "") -> None:
         """End a stream: give back all that it holds, and send its EndStream. No stream ends in any other way."""
         del self._streams[stream.stream_id]
         stream.is_open = False

@@ -12,41 +12,41 @@ from typing import NamedTuple
 
 from sonorant.engine.talker.schedule.decoding import DecodingStreams
 from sonorant.engine.talker.schedule.rows import DecodeRows, PrefillRow
-from sonorant.engine.talker.schedule.stream import Stream
+from sonorant.engine.talker.schedule.stream import TalkerStream
 from sonorant.engine.talker.schedule.waiting import by_turns
 
 
 class Rows(NamedTuple):
     prefills: Sequence[PrefillRow]
-    first: Sequence[Stream]  # those whose prompts end here, in the order of their rows
+    first: Sequence[TalkerStream]  # those whose prompts end here, in the order of their rows
     decodes: DecodeRows
-    streams: Sequence[Stream]  # of the decode rows
+    streams: Sequence[TalkerStream]  # of the decode rows
 
 
 class StepRows:
     def __init__(self, num_slots: int, pad_text_id: int, max_prefill_rows: int, most_rows_with_background: int) -> None:
         self._max_prefill_rows = max_prefill_rows
         self._most_rows_with_background = most_rows_with_background
-        self._prefilling: dict[int, Stream] = {}
+        self._prefilling: dict[int, TalkerStream] = {}
         self._decoding = DecodingStreams(num_slots, pad_text_id)
 
-    def prefill(self, stream: Stream) -> None:
+    def prefill(self, stream: TalkerStream) -> None:
         """Begin with the prompt of a stream."""
         self._prefilling[stream.stream_id] = stream
 
-    def decode(self, stream: Stream) -> None:
+    def decode(self, stream: TalkerStream) -> None:
         """Go on with frame `num_started` of a stream, which may be made now."""
         self._decoding.add(stream)
 
-    def decodes(self, stream: Stream) -> bool:
+    def decodes(self, stream: TalkerStream) -> bool:
         """Whether the stream's next frame may be made."""
         return stream in self._decoding
 
-    def changed(self, stream: Stream) -> None:
+    def changed(self, stream: TalkerStream) -> None:
         """Note that the stream's limits or `watched` may have changed."""
         self._decoding.changed(stream)
 
-    def discard(self, stream: Stream) -> None:
+    def discard(self, stream: TalkerStream) -> None:
         self._prefilling.pop(stream.stream_id, None)
         self._decoding.discard(stream)
 
@@ -62,9 +62,9 @@ class StepRows:
         prefills, first = self._prompt_rows(prompts, budget)
         return Rows(prefills, first, *self._decoding.take_rows(with_background))
 
-    def _prompt_rows(self, prompts: Sequence[Stream], budget: int) -> tuple[list[PrefillRow], list[Stream]]:
+    def _prompt_rows(self, prompts: Sequence[TalkerStream], budget: int) -> tuple[list[PrefillRow], list[TalkerStream]]:
         """Return so many prompt rows, and the streams whose prompts end with them."""
-        rows, first = list[PrefillRow](), list[Stream]()
+        rows, first = list[PrefillRow](), list[TalkerStream]()
         for stream in by_turns(prompts) if prompts else ():
             if not budget:
                 break

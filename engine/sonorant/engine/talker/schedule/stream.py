@@ -15,7 +15,7 @@ NOT_WATCHED = -1  # instead of a position: the stream's positions in its text ar
 
 
 @dataclass(slots=True, eq=False)
-class Stream:
+class TalkerStream:
     """All that a step reads or writes is in plain fields, as a step may have a thousand streams."""
 
     stream_id: int
@@ -47,7 +47,7 @@ class Stream:
     eos_from: int = field(init=False)  # first frame that may be the end token
 
     @classmethod
-    def opened(cls, command: OpenStream, frames_per_token: int, pad_id: int) -> "Stream":
+    def opened(cls, command: OpenStream, frames_per_token: int, pad_id: int) -> "TalkerStream":
         plan, known = command.plan, command.known_codes
         stream = cls(
             stream_id=command.stream_id,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from sonorant.engine.ipc.messages import TextPositions
-from sonorant.engine.talker.schedule.stream import NOT_WATCHED, Stream
+from sonorant.engine.talker.schedule.stream import NOT_WATCHED, TalkerStream
 from sonorant.engine.talker.schedule.text_tracker import TextTracker
 from sonorant.engine.types import Float32Array
 
@@ -14,13 +14,15 @@ class TimedText:
     def __init__(self, num_slots: int) -> None:
         self._tracker = TextTracker(num_slots)
 
-    def begin(self, stream: Stream) -> None:
+    def begin(self, stream: TalkerStream) -> None:
         """Start to watch a stream that has got its slot, if it wants its positions."""
         if (position := stream.request.times_text_from) is not None:
             self._tracker.begin(stream.slot, position)
             stream.watched = stream.plan.text_row + self._tracker.windows([stream.slot])[0]
 
-    def advance(self, first: Sequence[Stream], watched: Sequence[Stream], logits: Float32Array) -> TextPositions | None:
+    def advance(
+        self, first: Sequence[TalkerStream], watched: Sequence[TalkerStream], logits: Float32Array
+    ) -> TextPositions | None:
         """Return the positions of the frames that a step made, or None if no stream wants them.
 
         `first` are the streams whose frame was made with the prompt: its position is where the stream begins, since

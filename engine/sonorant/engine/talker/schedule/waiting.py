@@ -12,22 +12,22 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from sonorant.engine.shares import Shares
-from sonorant.engine.talker.schedule.stream import NO_SLOT, Stream
+from sonorant.engine.talker.schedule.stream import NO_SLOT, TalkerStream
 
 
-class Rank(IntEnum):
+class StreamRank(IntEnum):
     GOES_ON = 0  # behind frames made before: somebody is listening, so these take no turns and leave nothing to others
     NEW = 1
     BACKGROUND = 2
 
     @classmethod
-    def of(cls, stream: Stream) -> "Rank":
+    def of(cls, stream: TalkerStream) -> "StreamRank":
         if stream.is_background:
             return cls.BACKGROUND
         return cls.GOES_ON if stream.first_frame and not stream.request.in_turn else cls.NEW
 
 
-INTERACTIVE, BACKGROUND = (Rank.GOES_ON, Rank.NEW), (Rank.BACKGROUND,)
+INTERACTIVE, BACKGROUND = (StreamRank.GOES_ON, StreamRank.NEW), (StreamRank.BACKGROUND,)
 
 
 @dataclass(slots=True)
@@ -43,32 +43,36 @@ class WaitingStreams:
         self._slots = {False: Shares.of_engine(num_slots), True: Shares.of_engine(most_background)}  # by is_background
         self._pages = Shares.of_engine(num_pages)
         # By rank and by caller, in the order of their turns; no caller's is empty.
-        self._queues: dict[Rank, dict[int, dict[int, Stream]]] = {rank: {} for rank in Rank}
+        self._queues: dict[StreamRank, dict[int, dict[int, TalkerStream]]] = {rank: {} for rank in StreamRank}
         self._held: dict[tuple[bool, int], _Held] = {}  # by is_background and caller, of those that have something
 
     def __bool__(self) -> bool:
         return any(self._queues.values())
 
-    def any_of(self, ranks: Iterable[Rank]) -> bool:
+    def any_of(self, ranks: Iterable[StreamRank]) -> bool:
         return any(self._queues[rank] for rank in ranks)
 
-    def callers(self, rank: Rank) -> Collection[int]:
+    def callers(self, rank: StreamRank) -> Collection[int]:
         """Those that wait in this rank."""
         return self._queues[rank].keys()
 
-    def add(self, stream: Stream) -> None:
-        self._queues[Rank.of(stream)].setdefault(_turn_of(stream), {})[stream.stream_id] = stream
+    def add(self, stream: TalkerStream) -> None:
+        self._queues[StreamRank.of(stream)].setdefault(_turn_of(stream), {})[stream.stream_id] = stream
 
     def first(
-        self, ranks: Iterable[Rank], num_free_slots: int, num_free_pages: int, num_new_pages: Callable[[Stream], int]
-    ) -> Stream | None:
+        self,
+        ranks: Iterable[StreamRank],
+        num_free_slots: int,
+        num_free_pages: int,
+        num_new_pages: Callable[[TalkerStream], int],
+    ) -> TalkerStream | None:
         """Return the stream whose turn it is, when so much is free. `num_new_pages`: of these, how many it would take.
 
         Returns None if no stream waits, or if all callers that wait have to leave what is free to others. The answer
         stays the same until the stream is admitted or removed, or what is free changes.
         """
         for rank in ranks:
-            is_background = rank is Rank.BACKGROUND
+            is_background = rank is StreamRank.BACKGROUND
             slots = self._slots[is_background]
             for caller, queue in self._queues[rank].items():
                 stream = next(iter(queue.values()))
@@ -80,28 +84,28 @@ class WaitingStreams:
                     return stream
         return None
 
-    def remove(self, stream: Stream) -> None:
+    def remove(self, stream: TalkerStream) -> None:
         """Remove a stream, if it waits."""
-        queues, turn = self._queues[Rank.of(stream)], _turn_of(stream)
+        queues, turn = self._queues[StreamRank.of(stream)], _turn_of(stream)
         queue = queues.get(turn, {})
         if queue.pop(stream.stream_id, None) is not None and not queue:
             del queues[turn]
 
-    def admit(self, stream: Stream) -> None:
+    def admit(self, stream: TalkerStream) -> None:
         """Note that a stream was admitted; its caller's next stream comes after those of others."""
         self.remove(stream)
-        queues, turn = self._queues[Rank.of(stream)], _turn_of(stream)
+        queues, turn = self._queues[StreamRank.of(stream)], _turn_of(stream)
         if queue := queues.pop(turn, None):
             queues[turn] = queue
         held = self._held.setdefault(_holder_of(stream), _Held())
         held.num_slots += 1
         held.pages.update(stream.pages)
 
-    def grew(self, stream: Stream, pages: Sequence[int]) -> None:
+    def grew(self, stream: TalkerStream, pages: Sequence[int]) -> None:
         """Note that an admitted stream was given more pages."""
         self._held[_holder_of(stream)].pages.update(pages)
 
-    def release(self, stream: Stream) -> None:
+    def release(self, stream: TalkerStream) -> None:
         """Note that the slot and the pages of a stream are free again."""
         holder = _holder_of(stream)
         held = self._held[holder]
@@ -114,7 +118,7 @@ class WaitingStreams:
             if not held.pages[page]:
                 del held.pages[page]
 
-    def check_conservation(self, streams: Iterable[Stream]) -> None:
+    def check_conservation(self, streams: Iterable[TalkerStream]) -> None:
         """Raise RuntimeError unless what the callers hold is what the open streams hold."""
         held: dict[tuple[bool, int], _Held] = {}
         for stream in streams:
@@ -126,16 +130,16 @@ class WaitingStreams:
             raise RuntimeError("the slots and KV pages noted for the callers are not those that their streams hold")
 
 
-def _turn_of(stream: Stream) -> int:
+def _turn_of(stream: TalkerStream) -> int:
     """Return whose turns the stream takes; 0 = nobody's in particular."""
-    return 0 if Rank.of(stream) is Rank.GOES_ON else stream.request.caller
+    return 0 if StreamRank.of(stream) is StreamRank.GOES_ON else stream.request.caller
 
 
-def _holder_of(stream: Stream) -> tuple[bool, int]:
+def _holder_of(stream: TalkerStream) -> tuple[bool, int]:
     return stream.is_background, stream.request.caller
 
 
-def by_turns(streams: Iterable[Stream]) -> list[Stream]:
+def by_turns(streams: Iterable[TalkerStream]) -> list[TalkerStream]:
     """Sort streams: the first one of each caller, then the second one of each, and so on.
 
     Those of nobody in particular count as first ones, and so do those that go on behind frames made before, unless they
@@ -143,7 +147,7 @@ def by_turns(streams: Iterable[Stream]) -> list[Stream]:
     """
     num_before: Counter[int] = Counter()
 
-    def turn(stream: Stream) -> int:
+    def turn(stream: TalkerStream) -> int:
         caller = stream.request.caller
         if not caller or (stream.first_frame and not stream.request.in_turn):
             return 1

@@ -10,7 +10,7 @@ from sonorant.engine.ipc.messages import OpenStream
 from sonorant.engine.talker.schedule.memory.pages import NO_LEASES, PagePool
 from sonorant.engine.talker.schedule.memory.prefix import page_keys
 from sonorant.engine.talker.schedule.slots import SlotState, SlotTable
-from sonorant.engine.talker.schedule.stream import NO_SLOT, Stream
+from sonorant.engine.talker.schedule.stream import NO_SLOT, TalkerStream
 
 
 class Capacity:
@@ -46,18 +46,18 @@ class Capacity:
             )
         return ""
 
-    def prepare(self, stream: Stream) -> None:
+    def prepare(self, stream: TalkerStream) -> None:
         """Compute the keys of the pages that a stream can share. Needed before `admit`."""
         stream.page_keys = page_keys(stream.plan, stream.request.x_vector, stream.codes, self._pages.page_size)
 
-    def num_new_pages(self, stream: Stream, without: Mapping[int, int] = NO_LEASES) -> int:
+    def num_new_pages(self, stream: TalkerStream, without: Mapping[int, int] = NO_LEASES) -> int:
         """Return how many of the free pages `admit` would give to a stream, beside those that it shares.
 
         Pages count as free, too, if only the leases `without` hold them.
         """
         return self._pages.num_new(self._num_pages(stream), self._shareable(stream), without)
 
-    def admit(self, stream: Stream) -> bool:
+    def admit(self, stream: TalkerStream) -> bool:
         """Give a stream its pages and a slot, in PREFILL. Returns False if there are too few of either."""
         if not self._slots.num_free:
             return False
@@ -70,7 +70,7 @@ class Capacity:
         stream.num_shared_rows = stream.num_rows_done = lease.num_shared * self._pages.page_size
         return True
 
-    def grow(self, stream: Stream) -> tuple[int, ...]:
+    def grow(self, stream: TalkerStream) -> tuple[int, ...]:
         """Give a stream what it needs beside the pages that it has. Returns them, or no pages if there are too few."""
         lease = self._pages.lease(self._num_pages(stream) - len(stream.pages))
         if lease is None:
@@ -79,34 +79,34 @@ class Capacity:
         self._note_pages(stream)
         return lease.pages
 
-    def _note_pages(self, stream: Stream) -> None:
+    def _note_pages(self, stream: TalkerStream) -> None:
         stream.paged_frames = len(stream.pages) * self._pages.page_size - stream.request.plan.num_rows
         stream.update_limits()
 
-    def _num_pages(self, stream: Stream) -> int:
+    def _num_pages(self, stream: TalkerStream) -> int:
         return self._pages.pages_for(stream.num_positions)
 
-    def _shareable(self, stream: Stream) -> tuple[bytes, ...]:
+    def _shareable(self, stream: TalkerStream) -> tuple[bytes, ...]:
         """The keys of the pages that it can share: the last row of its prompt must be run, to sample from."""
         return stream.page_keys[: (stream.plan.num_rows - 1) // self._pages.page_size]
 
-    def share_prompt(self, stream: Stream) -> None:
+    def share_prompt(self, stream: TalkerStream) -> None:
         """Let later streams share the stream's prompt pages, which are written now and do not change any more."""
         for page, key in zip(stream.pages, stream.page_keys, strict=False):
             self._pages.share(page, key)
 
-    def state(self, stream: Stream) -> SlotState:
+    def state(self, stream: TalkerStream) -> SlotState:
         """The state of the stream's slot; FREE if it has none."""
         return SlotState.FREE if stream.slot == NO_SLOT else self._slots.state(stream.slot)
 
-    def move(self, stream: Stream, state: SlotState) -> None:
+    def move(self, stream: TalkerStream, state: SlotState) -> None:
         self._slots.move(stream.slot, state)
 
-    def release(self, stream: Stream) -> None:
+    def release(self, stream: TalkerStream) -> None:
         self._slots.move(stream.slot, SlotState.FREE)
         self._pages.give_back(stream.pages)
 
-    def check_conservation(self, streams: Iterable[Stream]) -> None:
+    def check_conservation(self, streams: Iterable[TalkerStream]) -> None:
         """Raise RuntimeError unless free slots and pages, and those of `streams`, are all there are."""
         self._slots.check_conservation()
         self._pages.check_conservation()
