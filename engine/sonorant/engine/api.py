@@ -51,7 +51,7 @@ from sonorant.engine.types import (
     SynthesisParams,
 )
 from sonorant.engine.workers.auto import sized
-from sonorant.engine.workers.seat import EngineState
+from sonorant.engine.workers.endpoint import EngineState
 from sonorant.settings import AUTO
 
 __all__ = [

@@ -3,8 +3,8 @@
 import sys
 from dataclasses import replace
 
-from sonorant.gateway.processes.crew import run_crew
 from sonorant.gateway.processes.process import run_process
+from sonorant.gateway.processes.supervisor import supervise
 from sonorant.gateway.settings import parse_args
 from sonorant.hosting.children import processes_of_cores
 from sonorant.settings import AUTO
@@ -14,4 +14,4 @@ def main() -> None:
     config = parse_args()
     if config.processes == AUTO:
         config = replace(config, processes=processes_of_cores())
-    sys.exit(run_crew(config) if config.processes > 1 else run_process(config))
+    sys.exit(supervise(config) if config.processes > 1 else run_process(config))

@@ -99,11 +99,11 @@ class Servers:
     async def die(self, server: int) -> None:
         """What the owner sees and does when a server process is killed: it ends without a word, and is replaced."""
         engine, loop = self.engines[server], asyncio.get_running_loop()
-        engine._traffic._seat = None
-        if (seat := engine._seat) is not None:
-            for end in (seat.inbox, seat.outbox):
+        engine._traffic._endpoint = None
+        if (endpoint := engine._endpoint) is not None:
+            for end in (endpoint.inbox, endpoint.outbox):
                 loop.remove_reader(end.fileno())
-            seat.close()
+            endpoint.close()
         engine._link._packets.close()
         for rehearsal in self.pools[server]._rehearsals.values():
             rehearsal.cancel()

@@ -11,7 +11,7 @@ from sonorant.engine.ipc.messages import Command, EndText, OpenStream, PcmRecord
 from sonorant.engine.ipc.ring import Doorbell, Ring, RingInbox, RingOutbox
 from sonorant.engine.serving.traffic import Traffic
 from sonorant.engine.types import PromptPlan
-from sonorant.engine.workers.seat import Seat
+from sonorant.engine.workers.endpoint import Endpoint
 from tests.engine.ipc.other_side import other_side
 
 SAMPLING = load_checkpoint(BUILTIN_VOICE_DIR).default_sampling
@@ -23,7 +23,7 @@ class Workers:
         reading = other_side(commands)
         bells = *Doorbell.pair(), *Doorbell.pair()
         inbox: RingInbox[PcmRecord] = RingInbox(unused, bells[2])
-        self.seat = Seat(RingOutbox(commands, bells[0]), inbox, (commands, unused, unused), {})
+        self.endpoint = Endpoint(RingOutbox(commands, bells[0]), inbox, (commands, unused, unused), {})
         self._inbox: RingInbox[Command] = RingInbox(reading, bells[1])
         self._ends = commands, unused, reading, *bells
 
@@ -44,7 +44,7 @@ def workers() -> Iterator[Workers]:
 
 def traffic_with(workers: Workers) -> Traffic:
     traffic = Traffic("test", lambda records: None, lambda reason: None)
-    traffic.attach(workers.seat)
+    traffic.attach(workers.endpoint)
     return traffic
 
 

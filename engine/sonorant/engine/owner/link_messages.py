@@ -7,20 +7,20 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.shared_bytes import SharedBytes
 from sonorant.engine.owner.board import Board
 from sonorant.engine.types import Spent
-from sonorant.engine.workers.seat import EngineState, Facts, Seat
+from sonorant.engine.workers.endpoint import Endpoint, EngineState, Facts
 
 # From the owner
 
 
 @dataclass(frozen=True, slots=True)
 class PairState:
-    """The new state of a pair. At READY it comes with the server process's seat; the seat before that is void."""
+    """The new state of a pair. At READY it comes with the server process's endpoint; the one before is void."""
 
     pair: int
     state: EngineState
     reason: str
     facts: Facts
-    seat: Seat | None
+    endpoint: Endpoint | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Owns worker pairs that several server processes use: keeps them running, hands out seats, clears up after the dead.
+"""Owns worker pairs that several server processes use: runs them, hands out endpoints, clears up after the dead.
 
 A server process has an `EnginePool`. It is welcomed when all pairs have loaded, and then told every change.
 """
@@ -31,14 +31,14 @@ from sonorant.engine.owner.link_messages import (
     RoomFreed,
     Welcome,
 )
+from sonorant.engine.workers.endpoint import Endpoint, EngineState, assign_standbys
 from sonorant.engine.workers.judge import Inquiries
 from sonorant.engine.workers.prepared import prepared
-from sonorant.engine.workers.seat import EngineState, Seat, assign_standbys
 from sonorant.engine.workers.worker_pair import WorkerPair
 
 log = logging.getLogger(__name__)
 
-MAX_PAIRS = 32  # a seat at each goes into one message, and has seven descriptors
+MAX_PAIRS = 32  # an endpoint at each goes into one message, and has seven descriptors
 
 
 @asynccontextmanager
@@ -190,16 +190,16 @@ class SharedPairs:
         """End a dead server process's streams with the workers, and empty its rings."""
         if pair.state is not EngineState.READY or pair.workers is None:
             return  # it ends with the workers
-        seat = pair.workers.seats[server]
+        endpoint = pair.workers.endpoints[server]
         key, loop = (pair.number, server), asyncio.get_running_loop()
         cleared = self._cleared[key] = loop.create_future()
-        seat.outbox.go_on()
-        seat.inbox.go_on()
-        fds = [seat.outbox.fileno(), seat.inbox.fileno()]
+        endpoint.outbox.go_on()
+        endpoint.inbox.go_on()
+        fds = [endpoint.outbox.fileno(), endpoint.inbox.fileno()]
         try:
-            loop.add_reader(fds[1], _take_until_end, seat, cleared)
-            if not _sent_end(seat, server):
-                loop.add_reader(fds[0], _send_end, seat, server)
+            loop.add_reader(fds[1], _take_until_end, endpoint, cleared)
+            if not _sent_end(endpoint, server):
+                loop.add_reader(fds[0], _send_end, endpoint, server)
             await cleared
         finally:
             for fd in fds:
@@ -252,7 +252,7 @@ def _news(pair: WorkerPair, server: int, reason: str = "") -> PairState:
     workers = pair.workers if pair.state is EngineState.READY else None
     if workers is None:
         return PairState(pair.number, pair.state, reason, {}, None)
-    return PairState(pair.number, pair.state, reason, workers.facts, workers.seats[server])
+    return PairState(pair.number, pair.state, reason, workers.facts, workers.endpoints[server])
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -260,22 +260,22 @@ def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return _first(first) if isinstance(first, BaseExceptionGroup) else first
 
 
-def _sent_end(seat: Seat, server: int) -> bool:
+def _sent_end(endpoint: Endpoint, server: int) -> bool:
     with suppress(PeerGone):  # then the pair's new state comes in a moment
-        return bool(seat.outbox.try_publish([EndServer(server)]))
+        return bool(endpoint.outbox.try_publish([EndServer(server)]))
     return True
 
 
-def _send_end(seat: Seat, server: int) -> None:
-    if _sent_end(seat, server):
-        asyncio.get_running_loop().remove_reader(seat.outbox.fileno())
+def _send_end(endpoint: Endpoint, server: int) -> None:
+    if _sent_end(endpoint, server):
+        asyncio.get_running_loop().remove_reader(endpoint.outbox.fileno())
 
 
-def _take_until_end(seat: Seat, cleared: "asyncio.Future[None]") -> None:
+def _take_until_end(endpoint: Endpoint, cleared: "asyncio.Future[None]") -> None:
     try:
-        ended = any(isinstance(record, EndServer) for record in seat.inbox.drain())
+        ended = any(isinstance(record, EndServer) for record in endpoint.inbox.drain())
     except PeerGone:
-        asyncio.get_running_loop().remove_reader(seat.inbox.fileno())
+        asyncio.get_running_loop().remove_reader(endpoint.inbox.fileno())
         return
     if ended and not cleared.done():
         cleared.set_result(None)

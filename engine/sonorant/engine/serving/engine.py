@@ -38,7 +38,7 @@ from sonorant.engine.types import (
     StreamBudget,
     SynthesisParams,
 )
-from sonorant.engine.workers.seat import EngineState, Facts, Seat
+from sonorant.engine.workers.endpoint import Endpoint, EngineState, Facts
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,7 @@ class Engine:
         self._link = link
         self._process = link.process
         self._taken = link.process.entry(number)
-        self._seat: Seat | None = None  # what this process has of the running workers, if there are any
+        self._endpoint: Endpoint | None = None  # what this process has of the running workers, if there are any
         self._traffic = Traffic(model.info.model, self._deliver, lambda reason: link.report_down(number, reason))
         self._streams: dict[int, KeptStream] = {}  # all streams whose home is this pair
         self._running: dict[int, KeptStream] = {}  # by the id of the run, which the workers know
@@ -108,8 +108,8 @@ class Engine:
         return EngineStats(
             num_streams=self.num_streams + self._taken.of_others(BoardWord.STREAMS),
             backlog=self._traffic.backlog,
-            ring_bytes=(0, 0, 0) if self._seat is None else self._seat.ring_bytes(),
-            work={} if self._seat is None else self._seat.work(),
+            ring_bytes=(0, 0, 0) if self._endpoint is None else self._endpoint.ring_bytes(),
+            work={} if self._endpoint is None else self._endpoint.work(),
         )
 
     def open(
@@ -212,9 +212,9 @@ class Engine:
     def change(self, news: PairState) -> None:
         """Follow the owner's pair to a new state. Only at READY there are workers, which are others than before."""
         self.state, self.can_speak = news.state, None
-        if news.seat is not None:
-            self._seat = news.seat
-            self._traffic.attach(news.seat)
+        if news.endpoint is not None:
+            self._endpoint = news.endpoint
+            self._traffic.attach(news.endpoint)
             self._measured(news.facts)
             self.placement.on_ready()
         elif news.state is not EngineState.STARTING:
@@ -225,9 +225,9 @@ class Engine:
                 self._running.clear()
                 self.placement.on_death(self, running, news.reason)
             finally:
-                if self._seat is not None:
-                    self._seat.close()
-                    self._seat = None
+                if self._endpoint is not None:
+                    self._endpoint.close()
+                    self._endpoint = None
         self._on_change(self)
 
     def _measured(self, facts: Facts) -> None:

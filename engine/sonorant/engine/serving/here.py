@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.owner.shared_pairs import SharedPairs, shared_pairs
 from sonorant.engine.serving.pool import EnginePool
-from sonorant.engine.workers.seat import EngineState
+from sonorant.engine.workers.endpoint import EngineState
 
 
 class EngineHere(EnginePool):

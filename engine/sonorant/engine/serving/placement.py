@@ -12,7 +12,7 @@ from typing import Protocol
 from sonorant.engine.serving.keeping import KeptStream, local_end
 from sonorant.engine.serving.owner_link import Verdicts
 from sonorant.engine.types import FinishReason, StreamEnd
-from sonorant.engine.workers.seat import EngineState, assign_standbys
+from sonorant.engine.workers.endpoint import EngineState, assign_standbys
 
 OVER = (EngineState.FAILED, EngineState.CLOSED)  # a pair does not come back from these
 

@@ -30,7 +30,7 @@ from sonorant.engine.serving.stored import StoredStream
 from sonorant.engine.serving.stream import EngineStream
 from sonorant.engine.serving.warm_up import WarmUp, warm_up
 from sonorant.engine.types import EncodedReference, Float32Array, Int16Array, RecordingInfo, SynthesisParams
-from sonorant.engine.workers.seat import EngineState
+from sonorant.engine.workers.endpoint import EngineState
 from sonorant.logs import start
 
 log = logging.getLogger(__name__)

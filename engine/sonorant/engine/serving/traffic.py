@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from sonorant.engine.ipc.channel import PeerGone
 from sonorant.engine.ipc.messages import Command, OpenStream, PcmRecord
-from sonorant.engine.workers.seat import Seat
+from sonorant.engine.workers.endpoint import Endpoint
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ class Traffic:
         self._name = name
         self._on_records = on_records
         self._on_failure = on_failure
-        self._seat: Seat | None = None
+        self._endpoint: Endpoint | None = None
         self._backlog: list[Command] = []
         self._flush_scheduled = False
         self._awaits_room = False  # a reader of the outbox flushes once there is room
@@ -31,18 +31,18 @@ class Traffic:
         """Commands not yet on ring A."""
         return len(self._backlog)
 
-    def attach(self, seat: Seat) -> None:
+    def attach(self, endpoint: Endpoint) -> None:
         """Begin with new workers."""
-        self._seat = seat
-        asyncio.get_running_loop().add_reader(seat.inbox.fileno(), self._receive)
+        self._endpoint = endpoint
+        asyncio.get_running_loop().add_reader(endpoint.inbox.fileno(), self._receive)
 
     def detach(self) -> None:
         """Take the last records of workers that have gone down. What was sent and not answered is lost."""
-        if self._seat is None:
+        if self._endpoint is None:
             return
         self._receive()
-        seat, self._seat = self._seat, None
-        for end in (seat.outbox, seat.inbox):
+        endpoint, self._endpoint = self._endpoint, None
+        for end in (endpoint.outbox, endpoint.inbox):
             asyncio.get_running_loop().remove_reader(end.fileno())
         self._backlog.clear()
         self._flush_scheduled = self._awaits_room = False
@@ -68,12 +68,12 @@ class Traffic:
         if not self._backlog:
             self._flush_scheduled = False
             return
-        if self._seat is None:  # without workers, commands are lost
+        if self._endpoint is None:  # without workers, commands are lost
             self._backlog.clear()
             self._flush_scheduled = False
             return
         loop = asyncio.get_running_loop()
-        outbox = self._seat.outbox
+        outbox = self._endpoint.outbox
         if self._awaits_room:
             loop.remove_reader(outbox.fileno())
         try:
@@ -85,8 +85,8 @@ class Traffic:
             loop.add_reader(outbox.fileno(), self._flush)
 
     def _receive(self) -> None:
-        assert self._seat is not None
-        inbox = self._seat.inbox
+        assert self._endpoint is not None
+        inbox = self._endpoint.inbox
         try:
             self._on_records(inbox.drain())
         except PeerGone:

@@ -26,8 +26,8 @@ from sonorant.engine.ipc.messages import Command, FrameRecord, PcmRecord, Shutdo
 from sonorant.engine.ipc.ring import Doorbell, Ring, RingInbox, RingOutbox
 from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox
 from sonorant.engine.talker import process as talker
+from sonorant.engine.workers.endpoint import Endpoint, EngineState, Facts
 from sonorant.engine.workers.ring_sizes import RingSizes
-from sonorant.engine.workers.seat import EngineState, Facts, Seat
 from sonorant.engine.workers.watch import WorkerWatch
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ class WorkerPair:
                 await self._task
         self.enter(EngineState.CLOSED, "the engine is closed")
         if self.workers is not None:
-            outbox = self.workers.seats[0].outbox
+            outbox = self.workers.endpoints[0].outbox
             outbox.go_on()  # a server process has written here until now
             with contextlib.suppress(PeerGone):
                 outbox.try_publish([Shutdown()])
@@ -248,7 +248,7 @@ class Workers:
         self,
         config: EngineConfig,
         model: str,
-        seats: Sequence[Seat],
+        endpoints: Sequence[Endpoint],
         heartbeats: Sequence[Heartbeat],
         children: Sequence[Child],
         resources: contextlib.ExitStack,
@@ -256,11 +256,11 @@ class Workers:
         """Use `Workers.start`. `resources` closes all the other arguments' files and processes; `stop` does so."""
         self._model = model
         self._resources = resources
-        self.seats = seats  # by the number of the server process
+        self.endpoints = endpoints  # by the number of the server process
         self.facts: dict[str, Mapping[str, Any]] = {}  # as `Facts`
         self.children = children
         self.health_check_s = min(HEALTH_CHECK_S, config.hang_timeout_s / 2)
-        inboxes = [(0, seat.rings[0]) for seat in seats] + [(1, seats[0].rings[1])]
+        inboxes = [(0, endpoint.rings[0]) for endpoint in endpoints] + [(1, endpoints[0].rings[1])]
         self.watches = [
             WorkerWatch(children[n].name, heartbeats[n], ring, config.hang_timeout_s, self.health_check_s)
             for n, ring in inboxes
@@ -288,14 +288,14 @@ class Workers:
             frames, bells = ring(sizes.frames), doorbell(theirs, theirs)
             frames_out, frames_in = RingOutbox[FrameRecord](frames, bells[0]), RingInbox[FrameRecord](frames, bells[1])
             beats = {name: ours.enter_context(contextlib.closing(Heartbeat())) for name in ("talker", "code2wav")}
-            seats, inboxes, outboxes = list[Seat](), list[RingInbox[Command]](), list[RingOutbox[PcmRecord]]()
+            endpoints, inboxes, outboxes = list[Endpoint](), list[RingInbox[Command]](), list[RingOutbox[PcmRecord]]()
             for _ in range(num_servers):
                 commands, bells = ring(sizes.commands), doorbell(ours, theirs)
                 outbox = RingOutbox[Command](commands, bells[0])
                 inboxes.append(RingInbox(commands, bells[1]))
                 pcm, bells = ring(sizes.pcm), doorbell(theirs, ours)
                 outboxes.append(RingOutbox(pcm, bells[0]))
-                seats.append(Seat(outbox, RingInbox(pcm, bells[1]), (commands, frames, pcm), beats))
+                endpoints.append(Endpoint(outbox, RingInbox(pcm, bells[1]), (commands, frames, pcm), beats))
             first = inboxes[0] if num_servers == 1 else SharedInbox(inboxes)
             last = outboxes[0] if num_servers == 1 else SharedOutbox(outboxes)
             children: list[Child] = []
@@ -306,7 +306,7 @@ class Workers:
             for stage, main, args in stages:
                 child = await WORKERS.fork(stage, main, (config, *args), config.environment(), config.start_timeout_s)
                 children.append(ours.enter_context(contextlib.closing(child)))
-            return cls(config, model, seats, tuple(beats.values()), children, ours.pop_all())
+            return cls(config, model, endpoints, tuple(beats.values()), children, ours.pop_all())
 
     async def ready(self, timeout_s: float) -> None:
         """Wait until both have loaded. Raises EngineError with the reason as soon as one cannot."""

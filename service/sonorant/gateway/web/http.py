@@ -10,7 +10,7 @@ EVENT_STREAM = {"Content-Type": "text/event-stream", "Cache-Control": "no-cache"
 WRITE_TIMEOUT_S = 60.0  # a listener who takes nothing for this long is gone
 
 
-class Patience:
+class WriteTimeout:
     """Cuts a connection off if its listener takes nothing for WRITE_TIMEOUT_S. Use it with `with` around every write.
 
     One timer per connection checks now and then; a timeout around each write would cost a tenth of the chunk's time.
@@ -64,14 +64,14 @@ class Answer:
         self._is_chunked = request.version >= HttpVersion11
         if not self._is_chunked:
             self._response.force_close()  # only the end of the connection tells the end of the answer
-        self._patience = Patience(request)
+        self._write_timeout = WriteTimeout(request)
 
     async def __aenter__(self) -> "Answer":
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """If it fails after the beginning, cut the connection off, so that nobody mistakes a part for the whole."""
-        self._patience.end()
+        self._write_timeout.end()
         if kind is not None and self._response.prepared:
             abort(self._request)
 
@@ -82,7 +82,7 @@ class Answer:
     async def write(self, data: bytes) -> None:
         """Send data; wait until the listener has taken most of what was sent before."""
         if data:
-            with self._patience:
+            with self._write_timeout:
                 if not self._response.prepared:
                     await self._response.prepare(self._request)
                 await self._response.write(data)
@@ -91,7 +91,7 @@ class Answer:
         """End the answer. Only an answer in chunks can have a trailer; others end without it."""
         if trailer and self._is_chunked and self._response.prepared:
             self._response.trailer = trailer
-        with self._patience:
+        with self._write_timeout:
             await self._response.write_eof()
         return self._response
 

@@ -12,7 +12,7 @@ from sonorant.gateway.upstream.calls import SUBPROTOCOL
 from sonorant.gateway.upstream.turn import LoopTurn
 from sonorant.gateway.web.context import CALL, DOOR, KEYS, METRICS
 from sonorant.gateway.web.drain import CONVERSATIONS, DRAINING, Conversation
-from sonorant.gateway.web.http import Patience
+from sonorant.gateway.web.http import WriteTimeout
 from sonorant.gateway.web.json_input import decode
 from sonorant.gateway.web.json_text import JsonText, json_text
 
@@ -93,7 +93,7 @@ class Receiver:
                 async with asyncio.timeout(HEARTBEAT_S):
                     message = await self._socket.receive()
             except TimeoutError:
-                # Behind audio that waits to be taken, a ping would wait, too; `Patience` looks after that.
+                # Behind audio that waits to be taken, a ping would wait, too; `WriteTimeout` looks after that.
                 if self._transport is not None and not self._transport.get_write_buffer_size():
                     self._num_unanswered += 1
                     await self._socket.ping()
@@ -108,15 +108,15 @@ class Sender:
 
     def __init__(self, request: web.Request, socket: web.WebSocketResponse) -> None:
         self._socket = socket
-        self._patience = Patience(request)
+        self._write_timeout = WriteTimeout(request)
 
     async def send(self, message: dict[str, Any] | bytes) -> None:
         """Raises ConnectionError."""
-        with self._patience:
+        with self._write_timeout:
             if isinstance(message, dict):
                 message = json_text(message)
             kind = WSMsgType.TEXT if isinstance(message, JsonText) else WSMsgType.BINARY
             await self._socket.send_frame(message, kind)
 
     def end(self) -> None:
-        self._patience.end()
+        self._write_timeout.end()

@@ -18,9 +18,9 @@ from sonorant.service.pacing.pacer import Playout
 from sonorant.service.rpc.background_work import BackgroundWork
 from sonorant.service.rpc.explain import explain
 from sonorant.service.rpc.usage import usage
-from sonorant.service.session.alive import Quiet, SignsOfLife
 from sonorant.service.session.config import check_lead, check_silence
 from sonorant.service.session.decoding import DecodeMessage, Decoding, check_decode
+from sonorant.service.session.keepalive import Keepalive, Keepalives
 from sonorant.service.session.parts import Parts
 from sonorant.service.session.session import MAX_OPEN_UTTERANCES, ServedSession
 from sonorant.service.session.turns import PAYLOADS
@@ -48,7 +48,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._parts = parts
         self._sessions: set[ServedSession] = set()
         self._has_served = False
-        self._signs = SignsOfLife()
+        self._keepalives = Keepalives()
         self._explaining = BackgroundWork()  # people read its answers, and can wait
 
     def go_away(self, drain_ms: int) -> None:
@@ -98,9 +98,9 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._run(_speak_whole(utterance, outbox, request.max_silence_ms), outbox)
         await self._greet(context, call)
         if max_silence_s is not None:
-            quiet = Quiet(outbox, _sign, max_silence_s, is_open=lambda: True)
-            call_context.on_call_end(lambda _call: self._signs.forget(quiet))
-            self._signs.follow(quiet)
+            keepalive = Keepalive(outbox, _sign, max_silence_s, is_open=lambda: True)
+            call_context.on_call_end(lambda _call: self._keepalives.forget(keepalive))
+            self._keepalives.follow(keepalive)
         async for response in outbox.responses():
             yield response
 
@@ -112,7 +112,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._admit(call.caller, resuming=resuming)
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
-        session = ServedSession(call_context.current(), self._parts, self._signs)
+        session = ServedSession(call_context.current(), self._parts, self._keepalives)
         self._sessions.add(session)  # before the next await, as a drain may begin there
         call_context.on_call_end(lambda _call: self._sessions.discard(session))
         await self._parts.limits.enter(call.caller, call_context.on_call_end)

@@ -37,7 +37,7 @@ class SpeakSpec:
     max_lead_ms: int
     asked_lead_ms: int  # 0: the caller has asked for none
     idle_timeout_s: float
-    max_silence_s: float | None  # None: no signs of life
+    max_silence_s: float | None  # None: no keepalives
 
 
 def check_speak_config(
@@ -79,7 +79,7 @@ def check_speak_config(
 def check_silence(
     request: speak_pb2.SpeakConfig | text_to_speech_service_pb2.SynthesizeStreamRequest, field: str
 ) -> float | None:
-    """Return the longest silence of the server in seconds, or None if the client wants no signs of life."""
+    """Return the longest silence of the server in seconds, or None if the client wants no keepalives."""
     if not request.HasField("max_silence_ms"):
         return None
     if request.max_silence_ms not in SILENCES_MS:

@@ -18,8 +18,8 @@ from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, Draining, InvalidField, LimitReached, RequestError
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.pacer import Playout
-from sonorant.service.session.alive import Quiet, SignsOfLife
 from sonorant.service.session.config import SpeakSpec, check_speak_config, check_utterance_id
+from sonorant.service.session.keepalive import Keepalive, Keepalives
 from sonorant.service.session.parts import Parts
 from sonorant.service.session.turns import OpenUtterance, Turns
 from sonorant.service.text.checks import slices
@@ -37,7 +37,7 @@ ALL = "*"  # in `cancel`: every utterance
 class ServedSession:
     """Owns all state of the session. Belongs to one event loop."""
 
-    def __init__(self, call: CallContext, parts: Parts, signs: SignsOfLife) -> None:
+    def __init__(self, call: CallContext, parts: Parts, keepalives: Keepalives) -> None:
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
         self._call = call
         self._parts = parts
@@ -54,8 +54,8 @@ class ServedSession:
         self._drain_ms: int | None = None  # set while the server drains
         self._last_message_s = time.monotonic()
         self._takes = False  # whether a message is being handled: its text may wait for its turn
-        self._signs = signs
-        self._quiet: Quiet | None = None  # set if the client asked for signs of life
+        self._keepalives = keepalives
+        self._keepalive: Keepalive | None = None  # set if the client asked for keepalives
 
     async def run(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
         """Run until the requests have ended and all is spoken. Errors go out through the outbox."""
@@ -76,8 +76,8 @@ class ServedSession:
             if self._idle_timer is not None:
                 self._idle_timer.cancel()
             self._tasks = None  # breaks a cycle: the group refers to its tasks, and they to this session
-            if self._quiet is not None:
-                self._signs.forget(self._quiet)
+            if self._keepalive is not None:
+                self._keepalives.forget(self._keepalive)
             self._turns.abort()
 
     def go_away(self, drain_ms: int) -> None:
@@ -105,8 +105,8 @@ class ServedSession:
 
     async def _take(self, request: speak_pb2.SpeakRequest) -> None:
         self._takes = True
-        if self._quiet is not None:
-            self._signs.follow(self._quiet)
+        if self._keepalive is not None:
+            self._keepalives.follow(self._keepalive)
         payload = request.WhichOneof("payload")
         if self._spec is None and payload != "config":
             raise ConfigRequired(
@@ -169,7 +169,7 @@ class ServedSession:
         self._spec, self._wanted = spec, spec.utterance
         self._watch_idle()
         if spec.max_silence_s is not None:
-            self._quiet = Quiet(self.outbox, _sign, spec.max_silence_s, self._is_open)
+            self._keepalive = Keepalive(self.outbox, _sign, spec.max_silence_s, self._is_open)
         if self._drain_ms is not None:
             self._say_go_away()
         if config.HasField("opening"):

@@ -1,4 +1,4 @@
-"""Signs of life: that they come, and above all when they do not."""
+"""Keepalives: that they come, and above all when they do not."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from sonorant.service.pacing.outbox import Outbox
-from sonorant.service.session.alive import LOOK_S, Quiet, SignsOfLife
+from sonorant.service.session.keepalive import LOOK_S, Keepalive, Keepalives
 from sonorant.tts.v1 import speak_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeStreamRequest
 from tests.fake_loop import FakeLoop
@@ -20,28 +20,28 @@ class Posted(Outbox[speak_pb2.SpeakResponse]):
     def __init__(self, loop: FakeLoop) -> None:
         super().__init__()
         self.loop = loop
-        self.quiet: float | None = loop.now_s
+        self.since_s: float | None = loop.now_s
         self.signs_s: list[float] = []
 
     @property
     def quiet_since_s(self) -> float | None:
-        return self.quiet
+        return self.since_s
 
     def post(self, response: speak_pb2.SpeakResponse) -> None:
         assert response.HasField("alive")
         self.signs_s.append(round(self.loop.now_s - 1000, 6))
-        self.quiet = self.loop.now_s
+        self.since_s = self.loop.now_s
 
     def write(self) -> None:
-        self.quiet = self.loop.now_s
+        self.since_s = self.loop.now_s
 
 
 def test_they_come_where_nothing_else_does_and_only_while_something_is_open() -> None:
     loop = FakeLoop()
     outbox, is_open = Posted(loop), [True]
-    quiet = Quiet(outbox, lambda: speak_pb2.SpeakResponse(alive={}), 0.5, lambda: is_open[0])
-    signs = SignsOfLife(loop)
-    signs.follow(quiet)
+    keepalive = Keepalive(outbox, lambda: speak_pb2.SpeakResponse(alive={}), 0.5, lambda: is_open[0])
+    keepalives = Keepalives(loop)
+    keepalives.follow(keepalive)
     loop.run(1.2)
     first_s, second_s = outbox.signs_s
     assert 0.5 - LOOK_S <= first_s <= 0.5 and 0.5 - LOOK_S <= second_s - first_s <= 0.5
@@ -50,23 +50,23 @@ def test_they_come_where_nothing_else_does_and_only_while_something_is_open() ->
         loop.run(0.4)
     assert len(outbox.signs_s) == 2, "audio flows"
     assert loop.num_timers == 1
-    outbox.quiet = None
+    outbox.since_s = None
     loop.run(60)
     assert len(outbox.signs_s) == 2, "the client does not read"
     is_open[0] = False
     loop.run(1)
     assert loop.num_timers == 0
-    outbox.quiet = loop.now_s
+    outbox.since_s = loop.now_s
     loop.run(60)
     is_open[0] = True
-    signs.follow(quiet)
+    keepalives.follow(keepalive)
     loop.run(0.5 - LOOK_S)
     assert len(outbox.signs_s) == 2, "silence of before does not count"
     loop.run(LOOK_S)
     assert len(outbox.signs_s) == 3
-    signs.follow(quiet)
+    keepalives.follow(keepalive)
     assert loop.num_timers == 1
-    signs.forget(quiet)
+    keepalives.forget(keepalive)
     loop.run(LOOK_S)
     assert loop.num_timers == 0
 

@@ -1,4 +1,4 @@
-"""A worker pair as its owner and the server processes see it: its state, whether it stands by, and seats at it."""
+"""A worker pair as its owner and the server processes see it: its state, whether it stands by, and endpoints at it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class EngineState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Endpoint:
     """What one server process has of running workers: its ends of the rings, and a view of what the workers do.
 
     It can be handed to another process: see sonorant.engine.ipc.handed.

@@ -19,7 +19,7 @@ from sonorant.hosting.process import Signals, announce, run_to_end
 log = logging.getLogger("sonorant.gateway")
 
 
-def run_crew(config: GatewayConfig) -> int:
+def supervise(config: GatewayConfig) -> int:
     """Run the processes until a signal, which is passed on to each of them; return the exit status."""
     return run_to_end(lambda signals: _serve(config, signals))
 
@@ -29,14 +29,14 @@ async def _serve(config: GatewayConfig, signals: Signals) -> int:
     try:
         with ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sonorant-gateway-"))
-            codes = await _Crew(_with_ports(config, stack), folder, signals).run()
+            codes = await _Supervisor(_with_ports(config, stack), folder, signals).run()
     except (CannotListen, ProcessEnded) as error:
         log.error("%s", error)
         return 1
     return int(any(codes))
 
 
-class _Crew(Children):
+class _Supervisor(Children):
     def __init__(self, config: GatewayConfig, folder: str, signals: Signals) -> None:
         """`folder`: where the processes count for each other's metrics."""
         super().__init__("gateway process", config.processes, signals.drain, config.drain_grace_s)
