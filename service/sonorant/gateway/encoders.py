@@ -1,7 +1,7 @@
 """Encodes the server's 16-bit samples in an audio format, piece by piece. PyAV's wheel contains the encoders.
 
-PCM and WAV cost nothing here. The others are compressed in a thread: a tenth of a second of MP3 takes a millisecond or
-two, which would delay the audio of other listeners. PyAV releases the interpreter's lock meanwhile.
+PCM and WAV cost nothing here. The others are compressed in a thread, as this would delay the audio of other
+listeners. PyAV releases the interpreter's lock meanwhile.
 """
 
 import asyncio

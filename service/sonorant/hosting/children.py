@@ -20,7 +20,7 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 # Before the start that follows the first, second, ... failure in a row. After more of them it is the last of these, but
-# only while another process serves: if none does, all end, and whoever started them may start anew.
+# only while another process serves: if none does, all end, and the process manager may start anew.
 START_DELAYS_S = (0.0, 1.0, 2.0, 5.0)
 HEALTHY_AFTER_S = 60.0  # a process that lived for so long begins to count anew
 STOP_TIMEOUT_S = 20.0  # beyond what calls get; afterwards a process is killed

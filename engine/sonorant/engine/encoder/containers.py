@@ -16,8 +16,8 @@ def can_read() -> bool:
 
 
 def blocks(data: bytes, demuxer: str) -> Iterator[tuple[int, Float32Array]]:
-    """Yield the rate in Hz and the next samples [samples, channels] of the first audio track. Whoever has enough stops
-    asking. `demuxer`: PyAV's name of the format; no other is tried. Raises InvalidRecording."""
+    """Yield the rate in Hz and the next samples [samples, channels] of the first audio track. A caller that has enough
+    stops asking. `demuxer`: PyAV's name of the format; no other is tried. Raises InvalidRecording."""
     import av
 
     try:

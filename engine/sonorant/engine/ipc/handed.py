@@ -126,7 +126,7 @@ class Packets:
             socket.send_fds(self._socket, [payload], fds)
         except BlockingIOError:
             return False
-        except ConnectionError:  # its end is noticed by whoever reads
+        except ConnectionError:  # the reader notices that it has ended
             pass
         return True
 

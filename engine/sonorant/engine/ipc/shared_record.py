@@ -40,7 +40,7 @@ class SharedRecord:
         self._record = np.frombuffer(mmap.mmap(self._fd, self._dtype.itemsize), self._dtype)
 
     def field(self, name: str) -> npt.NDArray[Any]:
-        """Return a view of a field, which lives as long as whoever uses it."""
+        """Return a view of a field, which keeps the memory alive."""
         view: npt.NDArray[Any] = self._record[name][0]
         return view
 

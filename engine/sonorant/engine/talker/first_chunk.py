@@ -1,7 +1,7 @@
 """Delays the talker's next step while the codec computes on the same GPU, or on the same cores.
 
 On a GPU only the step after a stream's first frame waits, until the first chunk is decoded: a listener is waiting for
-that chunk, and the codec's call takes three times as long beside a step as alone. With few
+that chunk, and the codec's call takes much longer beside a step than alone. With few
 streams, nobody waits for the step, as other listeners still have audio to play. With many, some stream would have its
 first chunk after nearly every step, and all streams would get fewer frames.
 

@@ -1,7 +1,7 @@
 """Runs the steps of the scheduler on the runner, one after the other without a pause.
 
-The device must not wait for decisions in between. With many streams, these and the way to the device take as long as a
-tenth of a step. So a step is started shortly before the one before it is over, without knowing the result of that. The
+The device must not wait for decisions in between. With many streams, these and the way to the device take a notable
+part of a step. So a step is started shortly before the one before it is over, without knowing the result of that. The
 price: a command that comes in this moment has to wait for one step more. With few streams nothing is decided ahead, as
 the listener who waits for first audio would notice more of that than anybody gains.
 """

@@ -13,7 +13,7 @@ WRITE_TIMEOUT_S = 60.0  # a listener who takes nothing for this long is gone
 class WriteTimeout:
     """Cuts a connection off if its listener takes nothing for WRITE_TIMEOUT_S. Use it with `with` around every write.
 
-    One timer per connection checks now and then; a timeout around each write would cost a tenth of the chunk's time.
+    One timer per connection checks now and then; a timeout around each write would cost too much time.
     """
 
     def __init__(self, request: web.BaseRequest) -> None:

@@ -15,7 +15,7 @@ RESERVE = 8  # one more permit per 8, beyond the limit, for calls that another s
 
 
 class Permit:
-    """Travels with the work that it is for. Whoever drops the work gives it back; to do so twice does no harm."""
+    """Travels with the work that it is for. The code that drops the work gives it back; to do so twice does no harm."""
 
     __slots__ = ("_give_back",)
 

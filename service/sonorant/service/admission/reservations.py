@@ -31,7 +31,7 @@ class Reservations:
         """`num_callers`: see `Permits`."""
         self.caller = 0  # see `Caller.number`; 0 may take all places
         self.engine = engine
-        # By checkpoint: who waits for one that is full is not in the way of those who want another.
+        # By checkpoint: utterances that wait for a full checkpoint are not in the way of utterances for another.
         self.queues: defaultdict[str, PlaceQueue] = defaultdict(lambda: PlaceQueue(self._heavy))
         self._ledger = ledger
         self._num_callers = num_callers

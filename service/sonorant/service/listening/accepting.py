@@ -1,7 +1,7 @@
 """A gRPC server that accepts several calls per turn of the event loop.
 
 grpc.aio accepts one call at a time and needs two or three turns of the event loop for each. In a burst, turns are long
-and calls pile up; once a thousand wait, gRPC ends new ones with CANCELLED, whoever sent them. This server runs several
+and calls pile up; once a thousand wait, gRPC ends new ones with CANCELLED, of any caller. This server runs several
 accept loops, so that one turn accepts several calls. From then on a call's steps are those of its caller. It uses
 private parts of grpcio: pyproject.toml allows only the versions that are known to have them.
 """

@@ -93,8 +93,8 @@ class Lane:
         return buckets.sizes if buckets else range(1, 1 + max(1, self._network.max_pass_frames // num_frames))
 
     def captures(self, *, hurries: bool) -> tuple[list[Callable[[], None]], list[Callable[[], None]]]:
-        """Return what captures the graphs of all shapes, one each, largest first: those to be captured now, and with
-        `hurries` those that can wait. The graphs share memory: no two run at once."""
+        """Return what captures the graphs of all shapes, one each, largest first: the graphs to capture now, and with
+        `hurries` the graphs that can wait. The graphs share memory: no two run at once."""
         pool, device = torch.cuda.graph_pool_handle(), self._network.device
         shapes = [(rows, frames) for frames, buckets in self._buckets.items() for rows in buckets.sizes]
         now, later = list[Callable[[], None]](), list[Callable[[], None]]()

@@ -1,5 +1,5 @@
-"""The streams with frames to decode, so that a turn need not look at all streams: those that are due, and those that
-wait for more frames or for other streams while their listeners have enough to play. Pure; the clock is an argument."""
+"""The streams with frames to decode, so that a turn need not look at all streams. Some are due. The others wait for
+more frames, or for other streams, while their listeners have enough to play. Pure; the clock is an argument."""
 
 from collections.abc import Callable
 

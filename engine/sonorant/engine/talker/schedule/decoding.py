@@ -1,7 +1,7 @@
 """The streams that start a frame in each step, and the columns of their rows. Pure.
 
 The columns are kept from step to step and advanced all at once: a step may have two thousand rows, and to build each
-anew takes as long as a tenth of the step.
+anew would take a notable part of the step.
 """
 
 from collections.abc import Collection, Iterator

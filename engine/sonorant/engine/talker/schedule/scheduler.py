@@ -6,7 +6,7 @@ that has ended in the step before has a row in the next one, whose result is dro
 rows is applied once, in their order: anything else raises RuntimeError and changes nothing.
 
 * Admission takes a slot and pages for the frames that the text so far takes unless the stream becomes a suspect
-  (below). Who comes first, and who gives up what for whom, says `admission.py`. A stream that gives up its slot ends
+  (below). `admission.py` says which stream comes first, and what it takes. A stream that gives up its slot ends
   here (YIELDED), and the engine opens it again behind its frames, at once or when there is text for it.
 * A stream that needs more pages, for text that came later or as a suspect, is given them then; an interactive one also
   those of background streams. If there are too few it ends here (YIELDED) and gives back all that it has.

@@ -142,8 +142,8 @@ def _holder_of(stream: TalkerStream) -> tuple[bool, int]:
 def by_turns(streams: Iterable[TalkerStream]) -> list[TalkerStream]:
     """Sort streams: the first one of each caller, then the second one of each, and so on.
 
-    Those of nobody in particular count as first ones, and so do those that go on behind frames made before, unless they
-    were admitted by turns, too.
+    A stream without a caller counts as a first one. So does a stream that goes on behind frames made before, unless it
+    was admitted by turns, too.
     """
     num_before: Counter[int] = Counter()
 

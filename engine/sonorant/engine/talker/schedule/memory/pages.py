@@ -48,7 +48,7 @@ class PagePool:
         return -(-num_positions // self.page_size)
 
     def num_new(self, count: int, keys: Sequence[bytes] = (), without: Mapping[int, int] = NO_LEASES) -> int:
-        """Return how many of the free pages such a lease takes, kept ones included, if there were not those leases."""
+        """Return how many of the free pages, kept ones included, such a lease takes once `without` are given back."""
         shared = self._shared(keys)
         return self._num_new(count, shared) + sum(self._has_only(page, without) for page in shared)
 
