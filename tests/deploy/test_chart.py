@@ -121,6 +121,11 @@ def test_settings_ports_probes_and_times_fit_together(variant: str, tmp_path: Pa
     assert set(mounted) == {each["name"] for each in pod["volumes"]}
     assert {"/tmp", "/home/sonorant/.triton"} <= set(mounted.values()), "what is written to, as the root is read-only"
     assert container["securityContext"]["readOnlyRootFilesystem"] and pod["securityContext"]["runAsNonRoot"]
+    copies = pod.get("initContainers", [])
+    assert len(copies) == ("nvidia.com/gpu" in container["resources"]["limits"]), "kernels, which a CPU has none of"
+    for copy_ in copies:
+        assert copy_["image"] == container["image"]
+        assert copy_["command"][-2:] == [f"{mounted['kernels']}/.", copy_["volumeMounts"][0]["mountPath"]]
 
 
 def test_the_gateway_takes_its_settings_and_reaches_the_servers() -> None:
