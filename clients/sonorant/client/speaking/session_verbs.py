@@ -1,5 +1,7 @@
 """What the caller of a session can say; each is one request of the contract."""
 
+from abc import ABC, abstractmethod
+
 from sonorant.client.configs import utterance_config
 from sonorant.tts.v1.speak_pb2 import (
     Cancel,
@@ -14,15 +16,15 @@ from sonorant.tts.v1.speak_pb2 import (
 from sonorant.tts.v1.synthesis_pb2 import Scheduling, SynthesisConfig
 
 
-class SessionVerbs:
+class SessionVerbs(ABC):
     """Send text and controls from any task. `utterance_id=""` is the current utterance."""
 
+    @abstractmethod
     async def send(self, request: SpeakRequest, config: SpeakConfig | None = None) -> None:
         """Send a request of the contract, but no config or `resume`; the methods below, in one."""
-        raise NotImplementedError
 
-    def use_config(self, config: SpeakConfig) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def use_config(self, config: SpeakConfig) -> None: ...
 
     def configure(
         self,
