@@ -90,7 +90,7 @@ def test_a_published_checkpoint_is_told_how_many_listeners_this_cpu_bears() -> N
         PRESETS_DIR / "qwen3-tts-12hz-0.6b-base", load_format="dummy", talker_device="cpu", code2wav_device="cpu"
     )
     verdict, text = _speed(Examined([config.but(talker_weights="int8")]))
-    assert re.search(r"a second of qwen3-tts-12hz-0.6b-base should take \d+\.\d s, .* \(reads \d+ GB/s", text)
+    assert re.search(r"a second of qwen3-tts-12hz-0.6b-base should take \d+\.\d s, .* \(reads \d+ GB/s;", text)
     assert (verdict is Verdict.WARN) == ("too long for a listener" in text)
 
 

@@ -188,6 +188,11 @@ class EngineConfig:
             return self.encoder.threads or max(min(2, num_cores), num_cores // 4)
         return self.cpu_threads or max(1, num_cores // 2)
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether talker and Code2Wav, both on the CPU, have more threads together than there are cores."""
+        return self.threads("talker") + self.threads("code2wav") > len(os.sched_getaffinity(0)) > 1
+
     def environment(self) -> dict[str, str]:
         """Environment variables to add for a worker; CUDA reads them when the worker first uses the GPU."""
         directory = self.mps_pipe_directory

@@ -308,7 +308,18 @@ static void sound(const Codec *c, float *x, const State *state, int64_t slot, in
   }
 }
 
-// Entry
+// Entries
+
+// Computes one convolution, y [n, out] of x [past inputs + n, in], for measurements and tests. Returns -1 if there is no
+// memory.
+int convolve_positions(float *y, const float *x, const Conv *c, int64_t n) {
+  int64_t positions = n + reach_of(c);
+  float *room = malloc(positions * (c->in + 1) * sizeof *room);
+  if (!room) return -1;
+  convolve(y, x, c, 1, n, room);
+  free(room);
+  return 0;
+}
 
 // Decodes the next frames of some slots: codes [rows, frames, books] to samples [rows, frames * frame_samples] in +-1.
 // If `samples` is NULL, only the state moves on. Returns -1 if there is no memory, -2 if a code is in no codebook; then

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sonorant.engine.cpu.library import LANES, LIMIT, Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
+from sonorant.engine.cpu.library import LANES, Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
 from sonorant.engine.cpu.library import CodecState as Slots
-from sonorant.engine.cpu.packing import in_groups, padded
+from sonorant.engine.cpu.packing import conv_of, in_groups, padded
 from sonorant.engine.model.codec.code2wav import (
     CausalConv,
     CausalTransposedConv,
@@ -30,7 +30,7 @@ from sonorant.engine.model.codec.code2wav_state import CodecState, Tail, TailLay
 from sonorant.engine.model.codec.code2wav_transformer import TransformerLayer
 from sonorant.engine.sizes import MOST_WEIGHTS
 
-TINY = 1e-30  # in place of the largest weight of an output that has none
+ROUNDS = platform.machine() == "x86_64"  # others multiply whole numbers no faster than floats
 
 
 def fits(decoder: Code2Wav) -> bool:
@@ -42,9 +42,8 @@ def fits(decoder: Code2Wav) -> bool:
 
 
 def is_rounded(decoder: Code2Wav) -> bool:
-    """Whether weights are rounded. Only x86-64 multiplies whole numbers faster than floats."""
-    num_weights = sum(parameter.numel() for parameter in decoder.parameters())
-    return platform.machine() == "x86_64" and num_weights > MOST_WEIGHTS
+    """Whether weights are rounded."""
+    return ROUNDS and sum(parameter.numel() for parameter in decoder.parameters()) > MOST_WEIGHTS
 
 
 class CompiledCode2Wav:
@@ -186,21 +185,8 @@ class CompiledCode2Wav:
         return self._conv(weight[:, :, None], bias, None)
 
     def _conv(self, weight: Tensor, bias: Tensor | None, tail: Tail | None, dilation: int = 1) -> Conv:
-        """Pack a `weight` [out, in, taps]."""
-        weight = padded(weight, 0, 1)
-        num_out, num_in, taps = weight.shape
-        bias = weight.new_zeros(num_out) if bias is None else padded(bias, 0)
-        scales = None
-        if self.is_rounded:
-            largest = weight.abs().amax((1, 2)).clamp_min(TINY) / LIMIT
-            scales = self._kept.tensor(largest)
-            weight = (weight / largest[:, None, None]).round_().short()
-        packed = weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1)  # [out / 16, taps, in, 16]
-        if self.is_rounded:  # [out / 16, taps, in / 2, 16, 2]
-            packed = weight.reshape(-1, LANES, num_in // 2, 2, taps).permute(0, 4, 2, 1, 3)
         start = 0 if tail is None else self._tail(tail)
-        addresses = self._kept.tensor(packed.contiguous()), scales, self._kept.tensor(bias)
-        return Conv(num_in, num_out, taps, dilation, start, *addresses)
+        return conv_of(self._kept, weight, bias, dilation=dilation, tail=start, rounded=self.is_rounded)
 
     def _tail(self, tail: Tail) -> int:
         return self._tails.take(in_groups(tail.channels), tail.length).start

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sonorant.engine.cpu import library
 from sonorant.engine.cpu.library import LANES, Conv, EncoderLayer, Kept, Stage
-from sonorant.engine.cpu.packing import float_conv, in_groups, padded
+from sonorant.engine.cpu.packing import conv_of, in_groups, padded
 from sonorant.engine.model.codec.codec_encoder import (
     CodecEncoder,
     EncoderCodebook,
@@ -136,7 +136,7 @@ class CompiledCodecEncoder:
         return self._conv(weight[:, :, None], bias)
 
     def _conv(self, weight: Tensor, bias: Tensor | None) -> Conv:
-        return float_conv(self._kept, weight, bias)
+        return conv_of(self._kept, weight, bias)
 
 
 def _scaled(bias: Tensor | None, scale: Tensor) -> Tensor | None:

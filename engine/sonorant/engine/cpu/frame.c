@@ -281,6 +281,15 @@ static void shrink(const Frames *f, float *x, const float *wide, int64_t rows, f
 
 // Entries
 
+// Computes one product, y [rows, n_out] = x [rows, n_in] w^T, for measurements and tests. Returns -1 if there is no memory.
+int multiply_rows(float *y, const float *x, const void *w, int64_t rows, int64_t n_in, int64_t n_out, int64_t format) {
+  float *room = malloc(rows * (n_in + 1) * sizeof *room);
+  if (!room) return -1;
+  product(y, x, w, rows, n_in, n_out, (int)format, 0, room);
+  free(room);
+  return 0;
+}
+
 // Replaces x [rows, hidden] at `positions` of `slots` by its hidden states, and writes keys and values. Returns -1 if
 // there is no memory.
 int stack_forward(const Stack *stack, float *x, int64_t rows, const int64_t *slots, const int64_t *positions,

@@ -244,6 +244,8 @@ def load(path: Path) -> Any:
     functions.draw_frames.argtypes = [
         *(POINTER(Frames), c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p),
     ]
+    functions.multiply_rows.argtypes = [c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_int64, c_int64]
+    functions.convolve_positions.argtypes = [c_void_p, c_void_p, POINTER(Conv), c_int64]
     functions.decode_frames.argtypes = [
         *(POINTER(Codec), POINTER(CodecState), c_void_p, c_void_p, c_int64, c_int64, c_void_p),
     ]

@@ -3,7 +3,9 @@
 import torch.nn.functional as F
 from torch import Tensor
 
-from sonorant.engine.cpu.library import LANES, Conv, Kept
+from sonorant.engine.cpu.library import LANES, LIMIT, Conv, Kept
+
+TINY = 1e-30  # in place of the largest weight of an output that has none
 
 
 def in_groups(channels: int) -> int:
@@ -19,10 +21,19 @@ def padded(tensor: Tensor, *dims: int) -> Tensor:
     return F.pad(tensor, missing).contiguous()
 
 
-def float_conv(kept: Kept, weight: Tensor, bias: Tensor | None = None, dilation: int = 1) -> Conv:
-    """Pack a `weight` [out, in, taps] that is not rounded. One input channel stays one; others are filled up."""
+def conv_of(
+    kept: Kept, weight: Tensor, bias: Tensor | None = None, *, dilation: int = 1, tail: int = 0, rounded: bool = False
+) -> Conv:
+    """Pack a `weight` [out, in, taps]. One input channel stays one; others are filled up."""
     weight = padded(weight, 0) if weight.shape[1] == 1 else padded(weight, 0, 1)
     num_out, num_in, taps = weight.shape
-    packed = weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1).contiguous()  # [out / 16, taps, in, 16]
     bias = weight.new_zeros(num_out) if bias is None else padded(bias, 0)
-    return Conv(num_in, num_out, taps, dilation, 0, kept.tensor(packed), None, kept.tensor(bias))
+    if rounded:
+        largest = weight.abs().amax((1, 2)).clamp_min(TINY) / LIMIT
+        weight = (weight / largest[:, None, None]).round_().short()
+        # [out / 16, taps, in / 2, 16, 2]
+        packed = weight.reshape(-1, LANES, num_in // 2, 2, taps).permute(0, 4, 2, 1, 3)
+    else:
+        packed = weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1)  # [out / 16, taps, in, 16]
+    scales = kept.tensor(largest) if rounded else None
+    return Conv(num_in, num_out, taps, dilation, tail, kept.tensor(packed.contiguous()), scales, kept.tensor(bias))

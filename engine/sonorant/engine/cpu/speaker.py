@@ -13,7 +13,7 @@ from torch import Tensor
 from sonorant.engine.checkpoint.config import SpeakerEncoderConfig
 from sonorant.engine.cpu import library
 from sonorant.engine.cpu.library import LANES, Conv, Kept, SpeakerBlock
-from sonorant.engine.cpu.packing import float_conv, padded
+from sonorant.engine.cpu.packing import conv_of, padded
 from sonorant.engine.model.speaker_encoder import ReflectedConv, SpeakerEncoder, SqueezeExcitationRes2Net, TimeDelay
 
 
@@ -55,8 +55,8 @@ class CompiledSpeakerEncoder:
             num_blocks=len(made),
             blocks=(SpeakerBlock * len(made))(*made),
             joined=self._conv(encoder.mfa.conv),
-            attended=float_conv(self._kept, of_frame),
-            whole=float_conv(self._kept, of_all, attention.bias),
+            attended=conv_of(self._kept, of_frame),
+            whole=conv_of(self._kept, of_all, attention.bias),
             scored=self._conv(encoder.asp.conv),
             last=self._conv(encoder.fc),
         )
@@ -67,15 +67,15 @@ class CompiledSpeakerEncoder:
         first, last = block.tdnn1.conv, block.tdnn2.conv
         return SpeakerBlock(
             scale,
-            float_conv(self._kept, _in_parts(first.weight, 0, scale), _in_parts(_bias(first), 0, scale)),
+            conv_of(self._kept, _in_parts(first.weight, 0, scale), _in_parts(_bias(first), 0, scale)),
             (Conv * len(parts))(*parts),
-            float_conv(self._kept, _in_parts(last.weight, 1, scale), last.bias),
+            conv_of(self._kept, _in_parts(last.weight, 1, scale), last.bias),
             self._conv(block.se_block.conv1),
             self._conv(block.se_block.conv2),
         )
 
     def _conv(self, conv: ReflectedConv) -> Conv:
-        return float_conv(self._kept, conv.weight, conv.bias, conv.dilation[0])
+        return conv_of(self._kept, conv.weight, conv.bias, dilation=conv.dilation[0])
 
 
 def _bias(conv: ReflectedConv) -> Tensor:

@@ -4,7 +4,6 @@ An exception in a step ends the process, see sonorant.engine.ipc.worker. Faults 
 step, see sonorant.engine.talker.schedule.faults.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple
@@ -161,5 +160,4 @@ def _wait(config: EngineConfig, device: "torch.device") -> type[FirstChunkWait |
         return None
     if device.type == "cuda":
         return FirstChunkWait
-    wanted = config.threads("talker") + config.threads("code2wav")
-    return CodecTurn if wanted > len(os.sched_getaffinity(0)) > 1 else None
+    return CodecTurn if config.takes_turns else None

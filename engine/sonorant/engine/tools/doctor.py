@@ -22,6 +22,7 @@ from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.ring import MACHINES, Ring
 from sonorant.engine.kernels.folder import cache_folder
+from sonorant.engine.sizes import listeners, real_time_factor
 from sonorant.engine.tools.compiler import CannotCompile, check_compiler
 from sonorant.engine.workers.ahead import last_noted, noted, wanted_by
 from sonorant.engine.workers.auto import sizes_text
@@ -246,6 +247,7 @@ def _memory(examined: Examined) -> tuple[Verdict, str]:
 def _speed(examined: Examined) -> tuple[Verdict, str]:
     """Say how many listeners this CPU bears, by what it reads and multiplies in a second."""
     from sonorant.engine.cpu.choice import rounding_of
+    from sonorant.engine.cpu.library import use_threads
     from sonorant.engine.cpu.speed import measured_speed, rounded_work
 
     rounded = {
@@ -255,18 +257,22 @@ def _speed(examined: Examined) -> tuple[Verdict, str]:
     }
     if not rounded:
         return Verdict.PASS, "forecast only for a checkpoint whose weights are rounded on the CPU"
-    speed = measured_speed(next(iter(rounded.values()))[0].threads("talker"))
+    use_threads(examined.configs[0].threads("talker"))
     verdict, parts = Verdict.PASS, []
-    for _, checkpoint, rounding in rounded.values():
+    for config, checkpoint, rounding in rounded.values():
         work, frame_s = rounded_work(checkpoint, rounding), 1 / checkpoint.frame_rate_hz
-        text = f"a second of {checkpoint.name} should take {work.real_time_factor(speed, 1, frame_s):.1f} s"
-        if count := work.listeners(speed, frame_s):
-            parts.append(f"{text}, and {count} at once can be heard in real time")
+        speed = measured_speed(work, rounding)
+        steps_s, codec_s, in_turns = work.steps_s(speed), work.codec_s(speed), config.takes_turns
+        factor = real_time_factor(steps_s, codec_s, frame_s, in_turns=in_turns)
+        text = f"a second of {checkpoint.name} should take {factor:.1f} s"
+        if factor <= 1:
+            text += f", and {listeners(steps_s, codec_s, frame_s, in_turns=in_turns)} at once can be heard in real time"
         else:
             verdict = Verdict.WARN
-            parts.append(f"{text}, too long for a listener: use more cores, a smaller checkpoint or a GPU")
-    read, multiplied = speed.bytes_read / 1e9, speed.multiplications / 1e9
-    return verdict, f"{'; '.join(parts)} (reads {read:.0f} GB/s beside {multiplied:.0f} G multiplications)"
+            text += ", too long for a listener: use more cores, a smaller checkpoint or a GPU"
+        read, multiplied = speed.predictor_bytes / 1e9, speed.convolutions / 1e9
+        parts.append(f"{text} (reads {read:.0f} GB/s; {multiplied:.0f} G multiplications)")
+    return verdict, "; ".join(parts)
 
 
 def _rings(examined: Examined) -> tuple[Verdict, str]:
