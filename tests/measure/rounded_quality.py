@@ -2,14 +2,20 @@
 
 The talker with rounded weights beside the one with its own, greedily: whether it prefers the same codes given the same
 history, and after how many frames it says something else by itself. Code2Wav with rounded weights beside float32: dB.
+
+With --keep it only speaks the everyday sentences, with everything in the checkpoint's own precision and with everything
+rounded, into folders which `python -m sonorant.training.evaluation.judge` judges.
 """
 
 import argparse
 import dataclasses
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
+import soundfile
 import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
@@ -21,6 +27,7 @@ from sonorant.engine.model.rounded import ROUNDINGS
 from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.talker.schedule.rows import DecodeRow, PrefillRow
 from sonorant.engine.types import Int16Array
+from sonorant.training.evaluation.sentences import everyday_sentences
 from tests.engine.talker.driver import Utterance, prepare
 
 TEXTS = (
@@ -39,13 +46,21 @@ PAGES = tuple(range(16))
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.measure.rounded_quality", description=__doc__)
     parser.add_argument("--voice", default="linden")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="speak everyday sentences into folders below it")
     args = parser.parse_args()
     checkpoint = load_checkpoint(BUILTIN_VOICE_DIR)
-    sampling = dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
-    utterances = [prepare(checkpoint, text, sampling, MOST_FRAMES, speaker=args.voice) for text in TEXTS]
+    if args.keep:
+        for weights in ("auto", *ROUNDINGS):
+            keep(checkpoint, args.voice, weights, args.keep / weights)
+    else:
+        compare(checkpoint, args.voice)
+
+
+def compare(checkpoint: Checkpoint, voice: str) -> None:
+    utterances = _utterances(checkpoint, voice, TEXTS)
     own = _runner(checkpoint, "auto")
     said = [np.array(list(_frames(own, checkpoint, each))) for each in utterances]
-    print(f"{args.voice}, {sum(map(len, said))} frames of {len(TEXTS)} sentences, greedy")
+    print(f"{voice}, {sum(map(len, said))} frames of {len(TEXTS)} sentences, greedy")
     for name in ROUNDINGS:
         rounded = _runner(checkpoint, name)
         told = [np.array(list(_frames(rounded, checkpoint, each, own))) for each in utterances]
@@ -58,10 +73,26 @@ def main() -> None:
             f"{np.concatenate(every).mean():.1%}; by itself it differs from frame {apart} of {[len(s) for s in said]}; "
             f"its sentences have {[len(s) for s in alone]} frames"
         )
-    with mock.patch("sonorant.engine.cpu.codec.is_rounded", lambda decoder: True):
-        coarse = _codec(checkpoint)
-    fine = _codec(checkpoint)
+    coarse, fine = _codec(checkpoint, rounded=True), _codec(checkpoint, rounded=False)
     print("Code2Wav, dB:", [round(agreement_db(coarse.speak(codes), fine.speak(codes)), 1) for codes in said])
+
+
+def keep(checkpoint: Checkpoint, voice: str, weights: str, folder: Path) -> None:
+    """Speak with such weights; if they are rounded, Code2Wav has rounded ones, too."""
+    folder.mkdir(parents=True)
+    runner, codec = _runner(checkpoint, weights), _codec(checkpoint, rounded=weights != "auto")
+    reports = []
+    for number, text in enumerate(everyday_sentences()):
+        (utterance,) = _utterances(checkpoint, voice, [text])
+        samples = codec.speak(np.array(list(_frames(runner, checkpoint, utterance))))
+        soundfile.write(folder / f"{number:05d}.wav", samples.clip(-1, 1), checkpoint.codec.sample_rate_hz)
+        reports.append(json.dumps({"number": number, "voice": voice, "text": text}))
+    (folder / "report.jsonl").write_text("\n".join(reports) + "\n", encoding="utf-8")
+
+
+def _utterances(checkpoint: Checkpoint, voice: str, texts: Sequence[str]) -> list[Utterance]:
+    sampling = dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
+    return [prepare(checkpoint, text, sampling, MOST_FRAMES, speaker=voice) for text in texts]
 
 
 def _runner(checkpoint: Checkpoint, weights: str) -> TalkerRunner:
@@ -69,9 +100,10 @@ def _runner(checkpoint: Checkpoint, weights: str) -> TalkerRunner:
     return TalkerRunner(checkpoint, EngineConfig.of(checkpoint.folder, talker_device="cpu", **settings))
 
 
-def _codec(checkpoint: Checkpoint) -> Code2WavRunner:
+def _codec(checkpoint: Checkpoint, *, rounded: bool) -> Code2WavRunner:
     config = EngineConfig.of(checkpoint.folder, code2wav_device="cpu", code2wav_dtype="float32", num_slots=1)
-    return Code2WavRunner(checkpoint, config, float_output=True)
+    with mock.patch("sonorant.engine.cpu.codec.is_rounded", lambda decoder: rounded):
+        return Code2WavRunner(checkpoint, config, float_output=True)
 
 
 def _frames(
