@@ -29,15 +29,21 @@ FLAGS = (
     "-pthread",
 )
 SOURCES = ("frame.c", "codec.c", "encoder.c", "speaker.c", "threads.c")
-# The keys are part of the file names that sonorant.engine.cpu.library looks for.
-MACHINES = {"any": ()}
-if platform.machine() == "x86_64":
-    MACHINES |= {
+# By what platform.machine() says; the keys are part of the file names that sonorant.engine.cpu.library looks for.
+MACHINES: dict[str, dict[str, tuple[str, ...]]] = {
+    "x86_64": {
+        "any": (),
         "avx2": ("-march=x86-64-v3",),
         "avxvnni": ("-march=x86-64-v3", "-mavxvnni"),
         "avx512": ("-march=x86-64-v4",),
         "vnni": ("-march=x86-64-v4", "-mavx512vnni"),
-    }
+    },
+    "aarch64": {
+        "any": (),
+        "dotprod": ("-march=armv8.2-a+dotprod",),
+        "i8mm": ("-march=armv8.2-a+dotprod+i8mm",),
+    },
+}
 
 
 class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -49,8 +55,9 @@ class BuildHook(BuildHookInterface):  # type: ignore[type-arg]
 
 def build(folder: Path) -> bool:
     """Compile for each machine, several at a time; return whether at least one compilation succeeded."""
+    machines = MACHINES.get(platform.machine(), {"any": ()})
     with ThreadPoolExecutor(os.cpu_count()) as threads:
-        return any(list(threads.map(partial(_compile, folder), MACHINES.items())))
+        return any(list(threads.map(partial(_compile, folder), machines.items())))
 
 
 def _compile(folder: Path, machine: tuple[str, tuple[str, ...]]) -> bool:

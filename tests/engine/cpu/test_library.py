@@ -21,6 +21,9 @@ from sonorant.engine.errors import EngineError
         ("AVX2", {"avx_vnni"}, ["avxvnni", "avx2", "any"]),
         ("AVX2", {"avx512_vnni"}, ["avx2", "any"]),
         ("DEFAULT", set(), ["any"]),
+        ("DEFAULT", {"fp", "asimd"}, ["any"]),
+        ("DEFAULT", {"asimd", "asimddp"}, ["dotprod", "any"]),
+        ("SVE256", {"asimddp", "i8mm"}, ["i8mm", "dotprod", "any"]),
     ],
 )
 def test_the_best_build_that_the_machine_can_run_comes_first(

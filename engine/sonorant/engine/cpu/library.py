@@ -20,14 +20,16 @@ from sonorant.engine.errors import EngineError
 
 LANES = 16  # PACKED in convolutions.h; sizes of models must be multiples of it
 LIMIT = 4095  # of rounded weights of convolutions, as there
-# Builds of engine/build_cpu.py, best first: what torch must say that the CPU has, and what Linux must say.
-BUILDS = (
-    ("vnni", "AVX512", "avx512_vnni"),
-    ("avx512", "AVX512", ""),
-    ("avxvnni", "AVX2", "avx_vnni"),
-    ("avx2", "AVX2", ""),
+# Builds of engine/build_cpu.py, best first: what torch must say that the CPU has ("": anything), and Linux.
+BUILDS: tuple[tuple[str, str, set[str]], ...] = (
+    ("vnni", "AVX512", {"avx512_vnni"}),
+    ("avx512", "AVX512", set()),
+    ("avxvnni", "AVX2", {"avx_vnni"}),
+    ("avx2", "AVX2", set()),
+    ("i8mm", "", {"asimddp", "i8mm"}),  # 64-bit Arm, like the next one
+    ("dotprod", "", {"asimddp"}),
 )
-LEVELS = ("AVX512", "AVX2")
+LEVELS = ("AVX512", "AVX2", "")
 ANY = "any"  # the build for every CPU of this architecture
 BUILD_VARIABLE = "SONORANT_CPU"  # names the build to use, for tests and measurements
 
@@ -223,15 +225,15 @@ def library() -> Any | None:
 def builds() -> dict[str, Path]:
     """Return the builds that this machine can run, by name, the best one first."""
     level, flags = torch.backends.cpu.get_cpu_capability(), _flags()
-    levels = LEVELS[LEVELS.index(level) :] if level in LEVELS else ()
-    names = [name for name, needed, flag in BUILDS if needed in levels and (not flag or flag in flags)]
+    levels = LEVELS[LEVELS.index(level if level in LEVELS else "") :]
+    names = [name for name, needed, features in BUILDS if needed in levels and features <= flags]
     paths = {name: Path(__file__).with_name(f"cpu-{name}.so") for name in (*names, ANY)}
     return {name: path for name, path in paths.items() if path.exists()}
 
 
 def _flags() -> set[str]:
     """What Linux says of the CPU's instructions; empty on machines where it says it differently."""
-    found = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return set(found[1].split()) if found else set()
 
 

@@ -7,7 +7,8 @@
 // inputs the weights, those of two inputs side by side for each output, so that a vector's sums belong to outputs and
 // none is added across; then the group's scale for each output. Eight-bit groups have GROUP inputs and float32 scales;
 // four-bit ones GROUP4 and bfloat16, and a byte has the weights, 8 added to each, of two inputs that are two apart. The
-// row that they are multiplied with is rounded to sixteen bits, so that nearly all of the error is that of the weights.
+// row that they are multiplied with is rounded to sixteen bits, so that nearly all of the error is that of the weights; both
+// bytes of a number have a sign, so that machines may multiply them apart (NUMBER).
 // Sums of a group are whole numbers, hence exact; those of groups are floats in one order.
 
 #ifndef SONORANT_PRODUCTS_H
@@ -23,6 +24,7 @@
 #define GROUP 128
 #define GROUP4 32
 #define VECTORS (TILE / LANES)
+#define NUMBER (127 * 256 + 127)  // of rounded rows, at most
 #define AHEAD 4096  // bytes: how far before their use weights are asked for; machines do it too late
 
 enum { BFLOAT16, FLOAT32, INT8, INT4 };  // formats of matrices
@@ -75,6 +77,85 @@ INLINE void float_block(const Product *p, int64_t r, int64_t n, int first, int r
     }
 }
 
+#if defined(__ARM_FEATURE_DOTPROD)
+
+// Arm multiplies bytes: of each STEP inputs of a row come the upper bytes, then the lower ones, both with a sign. The
+// machine adds up four products at once, or, where it multiplies matrices, those of both bytes with eight weights.
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+#define STEP 8
+#else
+#define STEP 4
+#endif
+
+INLINE void split_row(int16_t *rounded, int64_t n) {
+  for (int64_t i = 0; i < n; i += STEP) {
+    int8_t bytes[2 * STEP];
+    for (int k = 0; k < STEP; k++) {
+      bytes[k] = (int8_t)((rounded[i + k] + 128) >> 8);
+      bytes[STEP + k] = (int8_t)(rounded[i + k] & 255);
+    }
+    memcpy(rounded + i, bytes, sizeof bytes);
+  }
+}
+
+// Returns the weights of four outputs for four inputs, those of an output side by side.
+INLINE int8x16_t four_inputs(const char *from, int format) {
+  int8x8_t first, second;
+  if (format == INT8) {
+    first = vld1_s8((const int8_t *)from), second = vld1_s8((const int8_t *)from + 2 * TILE);
+  } else {
+    uint8x8_t both = vld1_u8((const uint8_t *)from);
+    first = vsub_s8(vreinterpret_s8_u8(vand_u8(both, vdup_n_u8(15))), vdup_n_s8(8));
+    second = vsub_s8(vreinterpret_s8_u8(vshr_n_u8(both, 4)), vdup_n_s8(8));
+  }
+  int16x8_t a = vreinterpretq_s16_s8(vcombine_s8(first, first)), b = vreinterpretq_s16_s8(vcombine_s8(second, second));
+  return vreinterpretq_s8_s16(vzip1q_s16(a, b));
+}
+
+// Adds the products of STEP inputs of a row with the weights of four outputs to `sums`, two vectors.
+INLINE void add_step(int32x4_t *sums, const int16_t *row, const int8x16_t *weights) {
+#if STEP == 8
+  int8x16_t x = vld1q_s8((const int8_t *)row);
+  int32x4_t a = vreinterpretq_s32_s8(weights[0]), b = vreinterpretq_s32_s8(weights[1]);
+  sums[0] = vmmlaq_s32(sums[0], x, vreinterpretq_s8_s32(vzip1q_s32(a, b)));
+  sums[1] = vmmlaq_s32(sums[1], x, vreinterpretq_s8_s32(vzip2q_s32(a, b)));
+#else
+  sums[0] = vdotq_s32(sums[0], weights[0], (int8x16_t)pairs_of(row));
+  sums[1] = vdotq_s32(sums[1], weights[0], (int8x16_t)pairs_of(row + 2));
+#endif
+}
+
+// Returns the sums of four outputs: those of the upper bytes count 256 times.
+INLINE Ints joined(const int32x4_t *sums) {
+#if STEP == 8  // a vector has the sums of two outputs: of the upper bytes, then of the lower ones
+  int64x2_t a = vreinterpretq_s64_s32(sums[0]), b = vreinterpretq_s64_s32(sums[1]);
+  int32x4_t upper = vreinterpretq_s32_s64(vzip1q_s64(a, b)), lower = vreinterpretq_s32_s64(vzip2q_s64(a, b));
+#else
+  int32x4_t upper = sums[0], lower = sums[1];
+#endif
+  return (Ints)vaddq_s32(vshlq_n_s32(upper, 8), lower);
+}
+
+// As below.
+INLINE void add_group(Ints sums[MOST_ROWS][2 * VECTORS], const Product *p, const char *w, int64_t apart, int64_t r, int64_t g,
+                      int rows, int vectors, int chains, int format) {
+  (void)chains;  // there are two sums anyway
+  int32x4_t parts[MOST_ROWS][2 * VECTORS][2] = {{{{0}}}};
+  int inputs = format == INT8 ? GROUP : GROUP4, in_byte = format == INT8 ? 1 : 2;
+  for (int k = 0; k < inputs; k += STEP)
+    for (int v = 0; v < vectors; v++) {
+      const char *from = w + v / VECTORS * apart + v % VECTORS * 2 * LANES;
+      if (v % VECTORS == 0) __builtin_prefetch(from + k * TILE / in_byte + AHEAD);
+      int8x16_t weights[STEP / 4];
+      for (int i = 0; i < STEP / 4; i++) weights[i] = four_inputs(from + (k + 4 * i) * TILE / in_byte, format);
+      for (int i = 0; i < rows; i++) add_step(parts[i][v], p->rounded + (r + i) * p->n_in + g + k, weights);
+    }
+  for (int i = 0; i < rows; i++)
+    for (int v = 0; v < vectors; v++) sums[i][v] = joined(parts[i][v]);
+}
+
+#else
+
 // Adds the products of a group's weights, from input `g` on, to `sums` of `vectors` vectors of outputs. Those of the next
 // tile are `apart` bytes from the first one's. Whole numbers may be added in any order: `chains` sums of each output, added
 // up at the end, do not wait for each other.
@@ -109,17 +190,20 @@ INLINE void add_group(Ints sums[MOST_ROWS][2 * VECTORS], const Product *p, const
     }
 }
 
+#endif
+
 // Computes `tiles` tiles at once: memory is read faster from two places.
 INLINE void tile_block(const Product *p, int64_t r, int64_t n, int rows, int tiles, int format) {
   Floats sums[MOST_ROWS][2 * VECTORS] = {{{0}}};
   int64_t inputs = format == INT8 ? GROUP : GROUP4, numbers = format == INT8 ? GROUP * TILE : GROUP4 * TILE / 2;
   int64_t scale_bytes = format == INT8 ? 4 : 2, size = numbers + TILE * scale_bytes, apart = p->n_in / inputs * size;
-  int vectors = rows == MOST_ROWS ? 1 : tiles * VECTORS;
+  int vectors = (int)least(MOST_ROWS / rows, tiles * VECTORS);
   const char *w = (const char *)p->w + n / TILE * apart;
   for (int64_t g = 0; g < p->n_in; g += inputs, w += size)
     for (int first = 0; first < tiles * VECTORS; first += vectors) {
       Ints group[MOST_ROWS][2 * VECTORS];
-      add_group(group, p, w + first * 2 * LANES, apart, r, g, rows, vectors, rows == 1 ? 2 : 1, format);
+      const char *from = w + first / VECTORS * apart + first % VECTORS * 2 * LANES;
+      add_group(group, p, from, apart, r, g, rows, vectors, rows == 1 ? 2 : 1, format);
       for (int v = first; v < first + vectors; v++) {
         const char *at = w + v / VECTORS * apart + numbers + v % VECTORS * LANES * scale_bytes;
         Floats scale = widened(at, format == INT8 ? FLOAT32 : BFLOAT16);
@@ -176,7 +260,10 @@ static void product(float *y, const float *x, const void *w, int64_t rows, int64
   Product p = {y, x, NULL, NULL, w, rows, n_in, n_out, adds};
   if (format == INT8 || format == INT4) {
     p.scales = room, p.rounded = (int16_t *)(room + rows);
-    for (int64_t r = 0; r < rows; r++) room[r] = round_row((int16_t *)p.rounded + r * n_in, x + r * n_in, n_in, 32767);
+    for (int64_t r = 0; r < rows; r++) room[r] = round_row((int16_t *)p.rounded + r * n_in, x + r * n_in, n_in, NUMBER);
+#if defined(__ARM_FEATURE_DOTPROD)
+    split_row((int16_t *)p.rounded, rows * n_in);
+#endif
   }
   Part *const parts[] = {bfloat16_outputs, float32_outputs, int8_outputs, int4_outputs};
   share(parts[format], &p, n_out, p.scales ? TILE : WIDTH, rows * n_in * n_out);
