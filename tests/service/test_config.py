@@ -11,7 +11,7 @@ import pytest
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig
 from sonorant.service.audio.formats import FRAME_DURATIONS_MS
 from sonorant.service.audio.stretch import SPEEDS
-from sonorant.service.config import SOURCES, parse_args
+from sonorant.service.config import GONE, SOURCES, parse_args
 from sonorant.service.settings import HELP, SETTINGS
 from tests.e2e.server_process import refused
 
@@ -91,6 +91,24 @@ def test_every_setting_has_one_name_in_each_source() -> None:
 
 def test_the_help_says_for_what_each_setting_is() -> None:
     assert sorted(" ".join(HELP.values()).split()) == sorted(setting.name for setting in SETTINGS)
+
+
+def test_what_was_a_setting_is_refused_with_what_to_do_instead(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {setting.name for setting in SETTINGS}
+    file = tmp_path / "sonorant.toml"
+    for name, hint in GONE.items():
+        assert name not in names
+        file.write_text(f"{name} = 4")
+        for flags, variables in (
+            ([f"--{name.replace('_', '-')}", "4"], {}),
+            ([], {f"SONORANT_{name.upper()}": "4"}),
+            (["--config", str(file)], {}),
+        ):
+            with pytest.raises(SystemExit):
+                parse_args(flags, variables)
+            assert hint in capsys.readouterr().err
 
 
 def test_the_longest_frame_of_audio_fits_into_the_credit() -> None:
@@ -235,7 +253,8 @@ def test_threads_and_mps_of_a_stage(tmp_path: Path) -> None:
         ("[talker]\nnum_slot = 4", "did you mean num_slots?"),
         ("[talker]\ntalker_device = 'cpu'", "talker_device is not a setting here"),
         ("[talkers]\nnum_slots = 4", "talkers is not a setting here; did you mean talker?"),
-        ("[talker]\ncpu_threads = 2", "cpu_threads is not a setting here; it belongs at the top of the file"),
+        ("[talker]\ncpu_threads = 2", "cpu_threads is not a setting here; set --cpu-threads"),
+        ("[code2wav]\nsm_percent = 25", "Code2Wav may use the whole GPU"),
         ("talker = 3", "[talker] must be a table"),
         ("[talker]\nnum_slots = 0", "num_slots: must be at least 1"),
         ("[talker]\nnum_slots = 1.5", "num_slots: '1.5' is not a whole number"),

@@ -34,11 +34,13 @@ class Sources:
         prefix: str,
         settings: Iterable[Setting],
         others: Sequence[str] = (),
+        gone: Mapping[str, str] = MappingProxyType({}),
         groups: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`prefix`: of environment variables. `others`: longer prefixes, which end in _, and names of variables that
-        belong to other programs. `groups`: of the help: their titles, and the names in each; without any, settings are
-        in one list."""
+        belong to other programs. `gone`: what to say about settings that there were once, by their names. `groups`: of
+        the help: their titles, and the names in each; without any, settings are in one list."""
+        self._gone = {name: f"; {hint}" for name, hint in gone.items()}
         self.settings = tuple(settings)
         self.config_variable = f"{prefix}CONFIG"
         self._prefix = prefix
@@ -65,7 +67,9 @@ class Sources:
         self._add_flags(parser)
         known, unknown = parser.parse_known_args(argv)
         if unknown:
-            parser.error(f"{unknown[0]} is not a setting{similar(unknown[0], [each.flag for each in self.settings])}")
+            gone = self._gone.get(unknown[0].partition("=")[0].removeprefix("--").replace("-", "_"), "")
+            hint = gone or similar(unknown[0], [each.flag for each in self.settings])
+            parser.error(f"{unknown[0]} is not a setting{hint}")
         flags: dict[str, Any] = vars(known)
         environment = os.environ if environment is None else environment
         try:
@@ -92,7 +96,12 @@ class Sources:
             known = {setting.key: setting for setting in self.settings if setting.stage == stage}
             for key, value in table.items():
                 if key not in known:
-                    hint = self._elsewhere(key) or similar(key, [*known, *tables])
+                    hint = (
+                        self._gone.get(key)
+                        or self._gone.get(f"{stage}_{key}")
+                        or self._elsewhere(key)
+                        or similar(key, [*known, *tables])
+                    )
                     raise ConfigError(f"{where}: {key} is not a setting here{hint}")
                 if isinstance(value, dict):
                     raise ConfigError(f"{where}: {key} must be a value, not a table")
@@ -118,7 +127,8 @@ class Sources:
             if setting := known.get(name):
                 values[setting.name] = parsed(setting, text, name)
             elif name.startswith(self._prefix) and not self._is_foreign(name, text):
-                raise ConfigError(f"environment variable {name} is not a setting{similar(name, known)}")
+                hint = self._gone.get(name.removeprefix(self._prefix).lower()) or similar(name, known)
+                raise ConfigError(f"environment variable {name} is not a setting{hint}")
         return values
 
     def _is_foreign(self, name: str, text: str) -> bool:

@@ -23,8 +23,37 @@ from sonorant.service.settings import (
 from sonorant.settings import defaults_of, with_settings
 from sonorant.settings.sources import ConfigError, Sources
 
+# What to do in place of settings that there were before the first version.
+GONE = {
+    **dict.fromkeys(("talker_cpu_threads", "code2wav_cpu_threads"), "set --cpu-threads, which holds for each worker"),
+    **dict.fromkeys(
+        (
+            "page_size",
+            "max_prefill_rows",
+            "credit_frames",
+            "runaway_frames_per_token",
+            "runaway_repeated_frames",
+            "runaway_silent_frames",
+            "chunk_ramp",
+            "max_decode_batch",
+            "kept_references",
+            "start_timeout_s",
+            "encode_timeout_s",
+            "voice_cache_bytes",
+        ),
+        "the server knows the right value; leave it out",
+    ),
+    "encoder_threads": "the encoder takes a quarter of the cores; leave it out",
+    "kv_memory_share": "set --gpu-memory-gib to what the server may take of a GPU's memory",
+    "code2wav_sm_percent": "Code2Wav may use the whole GPU; leave it out",
+    "code2wav_priority": "talker and Code2Wav have the same priority; leave it out, or set --mps false",
+    "seed": "dummy weights are always the same; leave it out",
+    "riva": "clients of NVIDIA Riva are always served; leave it out",
+    "encoder_idle_s": "the encoder of recordings runs as long as the server; leave it out",
+    "max_queued_recordings": "recordings wait in turns of their callers; set --max-recording-wait-s",
+}
 _OTHERS = ("CLIENT_", "GATEWAY_", "PRETEND_", "CPU")  # variables of other programs, and of tests
-SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, [ENVIRONMENT_PREFIX + name for name in _OTHERS], HELP)
+SOURCES = Sources(ENVIRONMENT_PREFIX, SETTINGS, [ENVIRONMENT_PREFIX + name for name in _OTHERS], GONE, HELP)
 _PLACES = {"device", "gpus"}
 _LEFT_OPEN = defaults_of(EngineConfig)
 
