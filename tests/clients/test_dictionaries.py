@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sonorant.client import DictionaryNotFound, SpeechClient, synthesis_config
-from tests.clients.cli.test_main import sonorant
+from tests.clients.cli._support import sonorant
 from tests.gateway.harness import gateway
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken

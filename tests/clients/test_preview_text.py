@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sonorant.cli.voices import PREVIEW_TEXT
 from sonorant.client import InvalidRequest, SpeechClient
-from tests.clients.cli.test_main import sonorant
+from tests.clients.cli._support import sonorant
 from tests.gateway.harness import gateway_to
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken

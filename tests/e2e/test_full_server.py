@@ -19,8 +19,8 @@ from sonorant.client import (
 )
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
-from tests.e2e.test_processes import CONFIG as SEEDED
-from tests.e2e.test_processes import MOST_CONNECTIONS, ONE_CONNECTION, ServerProcesses, clients_of_each
+from tests.e2e._support import CONFIG as SEEDED
+from tests.e2e._support import MOST_CONNECTIONS, ONE_CONNECTION, ServerProcesses, clients_of_each
 from tests.service.harness import Stub, assert_same_audio, eventually
 
 CONFIG = synthesis_config(seed=1)

@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import socket
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -21,52 +20,22 @@ from sonorant.client import Resumed, SpeechClient, UtteranceDone, synthesis_conf
 from sonorant.engine import BUILTIN_VOICE_DIR
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
-from tests.e2e.server_process import ServerProcess, refused, samples
+from tests.e2e._support import (
+    CONFIG,
+    MOST_CONNECTIONS,
+    ONE_CONNECTION,
+    ServerProcesses,
+    calls_of_synthesize,
+    clients_of_each,
+)
+from tests.e2e.server_process import refused
 from tests.engine.mps_stand_in import install_mps
 from tests.free_port import free_port
 from tests.service.harness import Stub, assert_same_audio, eventually
 
 pytestmark = pytest.mark.slow
 
-CONFIG: dict[str, Any] = {"sampling": {"do_sample": True, "seed": 7}}
-ONE_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)  # for each channel
 TEXT = "Words may come one by one, and none of them is lost. Not even when the process is."
-MOST_CONNECTIONS = 64  # that all of them come to the same process is as good as impossible
-
-
-class ServerProcesses(ServerProcess):
-    """`python -m sonorant.service --processes 2` with the built-in voice."""
-
-    def __init__(self, log: Path, *arguments: str) -> None:
-        super().__init__(log, "--processes", "2", *arguments)  # of two flags, the later one counts
-
-    def num_calls(self, number: int) -> float:
-        """How many calls of Synthesize a server process has handled."""
-        return calls_of_synthesize(self.processes[number]["metrics_port"])
-
-    @property
-    def workers(self) -> dict[int, str]:
-        """Names of the running workers, by process id."""
-        names = ("sonorant-talker", "sonorant-code2w")
-        return {pid: name for pid, name in self.child_ids().items() if name in names}
-
-    def serving_pids(self) -> list[int]:
-        """Ids of the server processes that run."""
-        return [pid for pid, name in self.child_ids().items() if name == "sonorant-server"]
-
-    @property
-    def is_ready(self) -> bool:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/ready", timeout=10) as response:
-            return bool(response.status == 200)
-
-    def value(self, name: str) -> float:
-        """The sum of a metric's samples."""
-        return sum(sample.value for sample in samples(self.metrics_port) if sample.name == name)
-
-
-def calls_of_synthesize(metrics_port: int) -> float:
-    told = [sample for sample in samples(metrics_port) if sample.name == "grpc_server_handled_total"]
-    return sum(sample.value for sample in told if sample.labels["method"].endswith("/Synthesize"))
 
 
 @pytest.fixture(scope="module")
@@ -200,38 +169,6 @@ async def test_one_scrape_shows_all_processes(server: ServerProcesses) -> None:
 
 def test_all_processes_use_the_same_workers(server: ServerProcesses) -> None:
     assert sorted(server.workers.values()) == ["sonorant-code2w", "sonorant-talker"]
-
-
-async def clients_of_each(
-    stack: AsyncExitStack, server: ServerProcesses, count: int
-) -> tuple[list[SpeechClient], list[SpeechClient]]:
-    """So many clients of each of the two server processes. Each keeps its connection."""
-    found: tuple[list[SpeechClient], list[SpeechClient]] = ([], [])
-    for _ in range(MOST_CONNECTIONS):
-        before = [num_connected(each["pid"], server.port) for each in server.processes]
-        client = await stack.enter_async_context(SpeechClient(server.address))
-        await client.capabilities()
-        after = [num_connected(each["pid"], server.port) for each in server.processes]
-        number = next(number for number in range(2) if after[number] > before[number])
-        if len(found[number]) < count:
-            found[number].append(client)
-        if all(len(each) == count for each in found):
-            return found
-    raise AssertionError("all connections came to the same process")
-
-
-def num_connected(pid: int, port: int) -> int:
-    """How many clients are connected to this port of this process."""
-    sockets = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            sockets.add(os.readlink(link))
-        except FileNotFoundError:
-            continue
-    tables = [Path(f"/proc/{pid}/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
-    rows = [row.split() for table in tables for row in table.splitlines()[1:]]
-    connected = [row for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"]
-    return sum(f"socket:[{row[9]}]" in sockets for row in connected)
 
 
 @pytest.mark.rare

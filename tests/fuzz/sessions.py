@@ -6,7 +6,7 @@ import random
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import Served
 from tests.service.scripts import check, draw
-from tests.service.session.test_speak_scripts import none, run, workers_die
+from tests.service.session._support import none, run, workers_die
 
 AT_ONCE = 10
 

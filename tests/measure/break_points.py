@@ -18,7 +18,7 @@ from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.talker.run.runner import TalkerRunner
 from tests.engine.talker.driver import prepare
-from tests.engine.talker.schedule.test_known_frames import Setup, make
+from tests.engine.talker.schedule._support import Setup, make
 
 TEXT = "The quick brown fox jumps over the lazy dog and speaks slowly of the world today."
 

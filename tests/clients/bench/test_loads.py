@@ -10,7 +10,7 @@ from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.reservations import Reservation, Reservations
 from tests.service.fake_engine import FakeEngine
-from tests.service.utterance.test_utterance import spec
+from tests.service.utterance._support import spec
 
 NUM_PLACES = 1024
 NUM_LISTENERS = 1000

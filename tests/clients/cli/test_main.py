@@ -20,26 +20,10 @@ from sonorant.gateway.settings import parse_args as gateway_settings
 from sonorant.service.config import parse_args as server_settings
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AUDIO_ENCODING_OGG_OPUS, AudioFormat
 from sonorant.tts.v1.synthesis_pb2 import PRIORITY_BATCH, TEXT_FORMAT_MARKDOWN, Sampling, Scheduling
+from tests.clients.cli._support import sonorant, start
 from tests.clients.scripted_server import LOUD, scripted_server
 
 NO_PLAYER = {**os.environ, "PATH": "/nonexistent"}
-
-
-async def start(*arguments: str, env: dict[str, str] | None = None) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "sonorant.cli", *arguments),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=env,
-    )
-
-
-async def sonorant(*arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None) -> tuple[int, bytes, str]:
-    process = await start(*arguments, env=env)
-    stdout, stderr = await process.communicate(stdin)
-    assert process.returncode is not None
-    return process.returncode, stdout, stderr.decode()
 
 
 async def test_say_writes_a_wav_file_and_reports(tmp_path: Path) -> None:

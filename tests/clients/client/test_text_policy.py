@@ -7,7 +7,7 @@ from pathlib import Path
 from sonorant.client import SpeechClient, UtteranceDone, text_policy, utterance_config
 from sonorant.client.sync import SpeechClient as SyncClient
 from sonorant.tts.v1.speak_pb2 import TextPolicy
-from tests.clients.cli.test_main import sonorant
+from tests.clients.cli._support import sonorant
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import served
 

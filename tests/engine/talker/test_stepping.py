@@ -16,7 +16,7 @@ from sonorant.engine.talker.schedule.stream import NEVER
 from sonorant.engine.talker.stepping import Stepping, StepRunner
 from sonorant.engine.types import FinishReason, Int16Array
 from tests.engine.talker.driver import Utterance
-from tests.engine.talker.run.test_fused import PAGES_PER_SLOT, checkpoint, new_runner, utterances
+from tests.engine.talker.run._support import PAGES_PER_SLOT, checkpoint, new_runner, utterances
 from tests.fakes import FakeTalkerRunner, open_stream, published_checkpoint
 
 __all__ = ["checkpoint"]  # the fixture

@@ -10,42 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.gateway.harness import Door, gateway
+from tests.gateway.harness import gateway
+from tests.gateway.openai._support import PCM, Message, connect, say, until
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, table
 from tests.written_texts import TOKENS
-
-PCM = {"type": "session.config", "voice": "ada", "response_format": "pcm", "stream_audio": True, "seed": 1}
-Message = dict[str, Any]
-
-
-def connect(door: Door, **options: Any) -> Any:
-    return door.http.ws_connect("/v1/audio/speech/stream", **options)
-
-
-async def until(socket: aiohttp.ClientWebSocketResponse, kind: str) -> tuple[list[Message], bytes]:
-    """Messages up to and including one of a kind, and the audio between them."""
-    messages, audio = [], b""
-    while True:
-        message = await socket.receive(timeout=10)
-        if message.type is aiohttp.WSMsgType.BINARY:
-            audio += message.data
-            continue
-        assert message.type is aiohttp.WSMsgType.TEXT, message
-        messages.append(message.json())
-        if "audio_b64" in messages[-1]:
-            audio += base64.b64decode(messages[-1]["audio_b64"])
-        if messages[-1]["type"] == kind:
-            return messages, audio
-
-
-async def say(socket: aiohttp.ClientWebSocketResponse, *texts: str, done: bool = True) -> None:
-    for text in texts:
-        await socket.send_json({"type": "input.text", "text": text})
-    if done:
-        await socket.send_json({"type": "input.done"})
 
 
 async def test_words_are_spoken_as_they_come() -> None:

@@ -8,9 +8,9 @@ from wyoming.tts import Synthesize
 
 from tests.gateway.cartesia_client import Heard, end, text
 from tests.gateway.harness import Door, gateway
-from tests.gateway.openai.test_stream import PCM, connect, say, until
-from tests.gateway.wyoming.test_door import LISTEN, audio, client
-from tests.gateway.wyoming.test_door import until as until_event
+from tests.gateway.openai._support import PCM, connect, say, until
+from tests.gateway.wyoming._support import LISTEN, audio, client
+from tests.gateway.wyoming._support import until as until_event
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import uvloop
-from wyoming.audio import AudioChunk, AudioStart, AudioStop
-from wyoming.client import AsyncTcpClient
+from wyoming.audio import AudioChunk, AudioStop
 from wyoming.error import Error
 from wyoming.event import Event
 from wyoming.info import Describe, Info
@@ -30,34 +29,15 @@ from sonorant.gateway.upstream.servers import Servers
 from sonorant.gateway.web.connections import OpenConnections
 from sonorant.gateway.wyoming.door import WyomingDoor
 from sonorant.logs import json_handler
-from tests.gateway.harness import Door, gateway
+from tests.gateway.harness import gateway
+from tests.gateway.wyoming._support import LISTEN, audio, client, until
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
 from tests.service.keys import ADA, table
 from tests.written_texts import TOKENS
 
-LISTEN = {"wyoming_listen": "127.0.0.1:0"}
 SAID = "word by word"
-
-
-def client(door: Door) -> AsyncTcpClient:
-    return AsyncTcpClient("127.0.0.1", door.wyoming_port)
-
-
-async def until(connection: AsyncTcpClient, kind: Any) -> list[Event]:
-    events: list[Event] = []
-    async with asyncio.timeout(10):
-        while not (events and kind.is_type(events[-1].type)):
-            event = await connection.read_event()
-            assert event is not None, events
-            events.append(event)
-    return events
-
-
-def audio(events: list[Event]) -> bytes:
-    assert AudioStart.is_type(events[0].type) and AudioStart.from_event(events[0]).rate == 24_000
-    return b"".join(AudioChunk.from_event(event).audio for event in events if AudioChunk.is_type(event.type))
 
 
 def tones(engine: FakeEngine, said: str) -> bytes:

@@ -11,7 +11,7 @@ from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.queue import Rank
 from sonorant.service.admission.reservations import Reservation, Reservations
 from tests.service.fake_engine import FakeEngine
-from tests.service.utterance.test_utterance import spec
+from tests.service.utterance._support import spec
 
 NUM_PLACES = 64
 NUM_CALLERS = 8  # so an even share is 8, and 8 places are kept for those who have fewer

@@ -14,8 +14,8 @@ from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAMES_PER_CHAR, spoken
 from tests.service.harness import Served, Transcript, config, details_of, end, flush, say, served, speak
-from tests.service.session.test_resuming import converse
-from tests.service.session.test_revising import SEED, Talk, check_codes, settings
+from tests.service.scripts import SEED
+from tests.service.session._support import Talk, check_codes, converse, settings
 
 PHRASE, REST = "One moment please.", " Here it is."
 MODES = [speak_pb2.COMMIT_MODE_TOKEN, speak_pb2.COMMIT_MODE_SENTENCE, speak_pb2.COMMIT_MODE_MANUAL]

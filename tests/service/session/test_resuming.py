@@ -5,10 +5,9 @@ engine's audio is a function of text and frame, and it refuses codes that do not
 """
 
 import io
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import grpc
 import numpy as np
 import pytest
 
@@ -19,6 +18,7 @@ from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, NUM_CODEBOOKS, spoken
 from tests.service.harness import Served, codes_told, details_of, end, say, served
+from tests.service.session._support import converse
 
 TEXT = "Hello there. How are you? "
 RATE_HZ = 24_000
@@ -45,21 +45,6 @@ def script(journal: Journal) -> Script:
         journal.text("", "And so on."),
         journal.end(""),
     ]
-
-
-async def converse(
-    server: Served, requests: Iterable[speak_pb2.SpeakRequest | None]
-) -> AsyncIterator[speak_pb2.SpeakResponse]:
-    call = server.stub.Speak()
-    for request in requests:
-        if request is not None:
-            await call.write(request)
-    await call.done_writing()
-    try:
-        while (response := await call.read()) is not grpc.aio.EOF:
-            yield response
-    finally:
-        call.cancel()
 
 
 async def heard(

@@ -3,47 +3,19 @@
 import asyncio
 import gc
 import random
-from collections.abc import Awaitable, Callable
-from typing import Any
 
 import grpc
 import pytest
 
-from sonorant.engine import EngineState
 from sonorant.service.session.session import ServedSession
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.service.fake_engine import FakeEngine
-from tests.service.harness import Served, Stub, Transcript, eventually, served
-from tests.service.scripts import Plan, check, draw, play
+from tests.service.harness import Served, Stub, eventually, served
+from tests.service.scripts import check, draw
+from tests.service.session._support import Trouble, none, run, workers_die
 
 NUM_SESSIONS = 120
 NUM_CHANNELS = 4
-
-Trouble = Callable[[Served, FakeEngine], Awaitable[None]]
-
-
-async def run(stub: Any, plan: Plan, rng: random.Random, *, may_end: bool) -> Transcript | None:
-    async def after_write() -> None:
-        if rng.random() < 0.3:
-            await asyncio.sleep(rng.random() * 0.03)
-
-    async def after_read() -> None:
-        """Read on at once."""
-
-    return await play(stub, plan, after_write=after_write, after_read=after_read, may_end=may_end)
-
-
-async def none(server: Served, engine: FakeEngine) -> None:
-    """Nothing happens."""
-
-
-async def workers_die(server: Served, engine: FakeEngine) -> None:
-    await eventually(lambda: engine.num_opened > 0, True)  # before it has served, a server refuses calls
-    for _ in range(3):
-        await asyncio.sleep(0.1)
-        engine.enter(EngineState.RESTARTING)
-        await asyncio.sleep(0.02)
-        engine.enter(EngineState.READY)
 
 
 async def server_drains(server: Served, engine: FakeEngine) -> None:

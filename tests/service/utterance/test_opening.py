@@ -19,7 +19,7 @@ from sonorant.service.utterance.utterance import Beginning, Utterance
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAMES_PER_CHAR, frame_codes, spoken
 from tests.service.fake_streams import FakeStream
-from tests.service.utterance.test_utterance import NO_PHRASES, Caller, Heard, spec
+from tests.service.utterance._support import NO_PHRASES, Caller, Heard, spec
 
 NUM = 20  # utterances, all of which could begin in the same turn
 AT_MOST = 2  # opened between two counts of turns, which are not taken at the same place in each turn

@@ -17,7 +17,7 @@ from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import WordTimes
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAME_SAMPLES, NUM_CODEBOOKS, as_written
-from tests.service.utterance.test_utterance import NO_PHRASES, spec
+from tests.service.utterance._support import NO_PHRASES, spec
 
 SAMPLES = FRAME_SAMPLES
 COMPLETED, RUNAWAY, UNAVAILABLE = FinishReason.COMPLETED, FinishReason.RUNAWAY, FinishReason.UNAVAILABLE

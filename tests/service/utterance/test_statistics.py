@@ -9,7 +9,7 @@ from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import WordTimes
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import as_written
-from tests.service.utterance.test_utterance import spec
+from tests.service.utterance._support import spec
 
 
 def test_the_budget_adds_up_on_the_injected_clock() -> None:

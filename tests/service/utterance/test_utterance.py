@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,56 +16,15 @@ from sonorant.service.errors import InvalidField, LimitReached
 from sonorant.service.pacing.pacer import Playout
 from sonorant.service.text.segmenter import TextPolicy
 from sonorant.service.utterance.allowance import Allowance
-from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
+from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.utterance import Beginning, Utterance
-from sonorant.service.voices.choice import VoiceChoice
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.harness import eventually
-
-NO_PHRASES = None
+from tests.service.utterance._support import NO_PHRASES, Caller, Heard, spec
 
 CREDIT_OF_A_LONG_TEXT = "a" * 60  # more frames than the engine makes unasked
-
-
-def spec(engine: Any, **config: Any) -> UtteranceSpec:
-    choice = VoiceChoice(engine.info, "config.voice", voice_id="ada", speaker="ada")
-    message = synthesis_pb2.SynthesisConfig(sampling={"seed": 7}, **config)
-    return check_synthesis(message, choice, engine, "config", non_streaming_default=False)
-
-
-@dataclass
-class Heard:
-    """Stands where a call sends messages: it takes each at once."""
-
-    kinds: list[str] = field(default_factory=list)
-    pcm: bytes = b""
-    on_audio: Callable[[], None] = lambda: None
-
-    async def send(self, message: Any, on_taken: Callable[[], None] | None = None) -> None:
-        if on_taken is not None:
-            on_taken()
-        kind = type(message).__name__
-        if not self.kinds or self.kinds[-1] != kind:
-            self.kinds.append(kind)
-        if isinstance(message, audio_pb2.AudioChunk):
-            self.pcm += message.data
-            self.on_audio()
-        await asyncio.sleep(0)
-
-
-@dataclass
-class Caller:
-    """Charged for text, up to a limit."""
-
-    limit: int = 1 << 30
-    charged: int = 0
-
-    def charge(self, num_chars: int) -> None:
-        if self.charged + num_chars > self.limit:
-            raise LimitReached("text", "too much text")
-        self.charged += num_chars
 
 
 def reservations_of(engine: Any) -> Reservations:

@@ -1,8 +1,7 @@
 """A stream that goes on behind frames made before makes the frames that it would have made without the break."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,15 @@ import pytest
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.ipc.messages import EndStream, FrameBatch, OpenStream
 from sonorant.engine.talker.run.runner import TalkerRunner
-from sonorant.engine.talker.schedule.scheduler import Scheduler
-from sonorant.engine.types import FinishReason, Int16Array
-from tests.engine.talker.driver import Utterance, prepare
+from tests.engine.talker.driver import prepare
+from tests.engine.talker.schedule._support import Setup, make
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
 TEXT = "The quick brown fox jumps over the lazy dog and speaks slowly of the world today."
 REFERENCE_TEXT = "Fine!"
 LONGEST = 60  # frames known
 CODES_AFTER = 4
-
-
-@dataclass(frozen=True)
-class Setup:
-    checkpoint: Checkpoint
-    config: EngineConfig
-    runner: TalkerRunner
 
 
 @pytest.fixture(scope="module")
@@ -57,32 +47,6 @@ def kinds(checkpoint: Checkpoint) -> Iterator[Any]:
                 )
                 reference = {"reference_codes": codes, "reference_text": REFERENCE_TEXT} if transcript else {}
                 yield {"sampling": sampling, "non_streaming_mode": whole_text, **voice, **reference}
-
-
-def make(
-    setup: Setup, utterance: Utterance, known: Sequence[Int16Array], num_frames: Sequence[int]
-) -> list[Int16Array]:
-    """Codes of streams that go on behind known frames [frames, codebooks] each, up to so many frames: what is new."""
-    scheduler = Scheduler(setup.config, setup.checkpoint, setup.runner.num_pages)
-    made: list[list[Int16Array]] = [[] for _ in known]
-    voice = utterance.x_vector, utterance.reference_codes
-    for stream_id, (codes, count) in enumerate(zip(known, num_frames, strict=True)):
-        sampling = dataclasses.replace(utterance.sampling, max_frames=count)
-        before = codes if len(codes) else None
-        scheduler.on_record(OpenStream(stream_id, utterance.plan, sampling, count, 0.0, *voice, before))
-    while scheduler.num_streams:
-        plan = scheduler.next_step()
-        for record in scheduler.apply(plan, setup.runner.step(plan.prefills, plan.decodes)):
-            match record:
-                case FrameBatch():
-                    for stream_id, index, codes in zip(
-                        record.stream_ids.tolist(), record.frame_indices.tolist(), record.codes, strict=True
-                    ):
-                        assert index == len(known[stream_id]) + len(made[stream_id])
-                        made[stream_id].append(codes)
-                case EndStream(stream_id, end):
-                    assert (end.reason, end.num_frames) == (FinishReason.MAX_FRAMES, num_frames[stream_id])
-    return [np.stack(codes) for codes in made]
 
 
 @pytest.mark.parametrize("kind", range(8))
