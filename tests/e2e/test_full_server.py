@@ -74,7 +74,7 @@ async def test_calls_wait_for_a_place_whichever_process_has_it_and_background_on
     server: ServerProcesses,
 ) -> None:
     async with AsyncExitStack() as stack:
-        one, other = await clients_of_each(stack, server, 4)
+        one, other = await clients_of_each(stack, server, 3)
         whole = (await one[0].synthesize(TEXT, CONFIG)).audio
         taking = [asyncio.create_task(listen(client)) for client in (*one[:2], *other[:2])]
         await eventually(lambda: server.value("tts_pair_streams"), NUM_PLACES, timeout_s=60)
@@ -82,10 +82,11 @@ async def test_calls_wait_for_a_place_whichever_process_has_it_and_background_on
             await one[0].synthesize(TEXT, CONFIG)
         waiting = Waiting()
         hearing = [
+            # On the connection of the next two, so that it hears of their beginnings in the order of the server's.
             await waiting.begin("background", one[2], batch=True),
-            await waiting.begin("first", one[3]),
-            await waiting.begin("second", one[3]),
-            await waiting.begin("of the other", other[3]),
+            await waiting.begin("first", one[2]),
+            await waiting.begin("second", one[2]),
+            await waiting.begin("of the other", other[2]),
         ]
         # Each process has a queue of its own.
         assert waiting.num_ahead == {"background": 0, "first": 0, "second": 1, "of the other": 0}

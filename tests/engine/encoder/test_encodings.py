@@ -60,6 +60,15 @@ class Running:
     async def idle(self) -> None:
         await until(lambda: not self.encodings.num_jobs)
 
+    async def at_decoders(self, number: int) -> None:
+        """Until so many recordings have been sent to processes that decode."""
+        await until(lambda: sum(job.decoding is not None for job in self.encodings._jobs.values()) == number)
+        await asyncio.sleep(0)  # the tasks are there, and send when it is their turn
+
+    async def at_encoder(self) -> None:
+        """Until a recording has been decoded and is with the encoder."""
+        await until(lambda: any(not job.waits and job.decoding is None for job in self.encodings._jobs.values()))
+
 
 @asynccontextmanager
 async def running(config: EngineConfig) -> AsyncIterator[Running]:
@@ -225,7 +234,7 @@ async def test_a_recording_that_came_before_is_not_encoded_again(it: Running) ->
         assert await it.encode(recording, caller=5) is first
         mine = asyncio.create_task(it.encode(recording, holder=7))  # whoever has a key does not learn that it was here
         without_codes = asyncio.create_task(it.encode(recording, Want.X_VECTOR))
-        await asyncio.sleep(0.1)
+        await until(lambda: it.encodings.num_jobs == 2)
         assert not mine.done() and not without_codes.done()
     finally:
         stop(pids, signal.SIGCONT)
@@ -285,7 +294,7 @@ async def test_who_would_wait_for_too_long_is_refused_and_told_when_to_come_back
     stop(pids)
     try:
         jobs = it.jobs(different(len(pids) - 1), caller=1)  # a caller leaves one to others
-        await asyncio.sleep(0.05)
+        await it.at_decoders(len(jobs))
         it.encodings._lane_s = 2.0 * (len(pids) - 1)  # as if the latest recordings had taken so long
         jobs += it.jobs(different(6), caller=1)
         await asyncio.sleep(0)
@@ -309,7 +318,7 @@ async def test_recordings_that_wait_are_bounded(it: Running, monkeypatch: pytest
     monkeypatch.setattr(encodings, "WAITING_BYTES", 400_000)
     stop(pids)
     taken = it.jobs(different(len(pids)), caller=3)
-    await asyncio.sleep(0.05)
+    await it.at_decoders(len(pids) - 1)
     many = it.jobs(different(6), caller=1)  # 72 kB each
     await asyncio.sleep(0)
     one = it.jobs(different(1), caller=2)
@@ -327,7 +336,7 @@ async def test_a_recording_that_kills_a_decoder_fails_alone(it: Running) -> None
     pids = it.encodings.decoder_pids
     stop(pids)
     jobs = it.jobs(different(len(pids) + 2)) + it.jobs(different(1), caller=1)  # for all lanes
-    await asyncio.sleep(0.1)
+    await it.at_decoders(len(pids))
     os.kill(pids[0], signal.SIGKILL)
     stop(pids[1:], signal.SIGCONT)
     results = await asyncio.gather(*jobs, return_exceptions=True)
@@ -342,7 +351,7 @@ async def test_a_killed_encoder_loses_no_recording(it: Running) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     jobs = it.jobs(different(5))
-    await asyncio.sleep(0.2)
+    await it.at_encoder()
     assert not any(job.done() for job in jobs)
     os.kill(pid, signal.SIGKILL)
     for answer in await asyncio.gather(*jobs):
@@ -364,7 +373,7 @@ async def test_who_leaves_while_it_waits_or_is_decoded_leaves_no_trace(it: Runni
     pids = it.encodings.decoder_pids
     stop(pids)  # for good: nobody waits for what they would say
     jobs = it.jobs(different(len(pids) + 3))
-    await asyncio.sleep(0.1)
+    await it.at_decoders(len(pids) - 1)
     for job in jobs:
         job.cancel()
     await until(lambda: not it.encodings.num_jobs and not any(map(is_running, pids)))
@@ -390,7 +399,7 @@ async def test_closing_ends_what_is_encoded_and_what_waits(config: EngineConfig,
         pids = [it.encoder.pid, *it.encodings.decoder_pids]
         stop([it.encoder.pid])
         jobs = it.jobs(different(4))
-        await asyncio.sleep(0.1)
+        await it.at_encoder()
         await it.encodings.close()
         for result in await asyncio.gather(*jobs, return_exceptions=True):
             assert isinstance(result, EngineUnavailable)

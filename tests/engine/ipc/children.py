@@ -115,3 +115,11 @@ def parent_of_forked(ready: Connection) -> None:
         await asyncio.Event().wait()
 
     asyncio.run(main())
+
+
+def parent_of_importing(ready: Connection) -> None:
+    """Start a fork server that imports for ever, send its pid, and hang."""
+    server = ForkServer("tests.engine.ipc.never_imported")
+    with server.ahead():
+        ready.send(server.pid)
+        time.sleep(600)

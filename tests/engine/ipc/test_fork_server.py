@@ -9,6 +9,7 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -204,6 +205,19 @@ def test_neither_outlives_a_killed_parent() -> None:
         with closing(_Pidfd(pids[0])) as worker, closing(_Pidfd(pids[1])) as server:
             parent.kill()
             assert _dies(worker.fd, TIMEOUT_S) and _dies(server.fd, TIMEOUT_S)
+
+
+def test_it_does_not_import_on_for_a_killed_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = tmp_path / "begun"
+    os.mkfifo(begun)
+    monkeypatch.setenv("IMPORT_BEGINS", str(begun))
+    with (
+        closing(Child.spawn("parent", children.parent_of_importing, ())) as parent,
+        closing(_Pidfd(parent.ready.recv())) as server,
+    ):
+        begun.read_bytes()  # once it has been opened there
+        parent.kill()
+        assert _dies(server.fd, TIMEOUT_S)
 
 
 class _Pidfd:

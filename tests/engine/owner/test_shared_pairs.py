@@ -328,7 +328,7 @@ async def test_a_stream_waits_for_room_that_the_other_server_has(servers: Server
     assert servers.engines[0].num_places == 6
     resting.push_text("here we are again, all of us.")
     resting.end_text()
-    await asyncio.sleep(0.3)
+    await until(lambda: resting in servers.engines[0].placement._waiting)
     assert not resting.run_id
     others.pop().cancel()
     await until(lambda: bool(resting.run_id))

@@ -188,8 +188,8 @@ async def test_without_credit_no_more_is_made(engine: OwnedEngine) -> None:
             assert isinstance(event, PcmChunk)
             taken.append(event.num_frames)
         assert sum(taken) == CONFIG.talker.credit_frames
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(stream.next_event(), 0.3)
+        await say(engine, "Hello there.")  # comes by the same way, so what the other stream was sent would be here
+        assert stream._events.empty()
         stream.grant(CONFIG.talker.credit_frames)
         rest = 0
         while isinstance(event := await asyncio.wait_for(stream.next_event(), 60), PcmChunk):
@@ -206,9 +206,8 @@ async def test_a_stream_may_be_opened_with_less_credit(engine: OwnedEngine) -> N
             event = await asyncio.wait_for(stream.next_event(), 60)
             assert isinstance(event, PcmChunk)
             taken += event.num_frames
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(stream.next_event(), 0.3)
-        assert not stream.ended
+        await say(engine, "Hello there.")
+        assert stream._events.empty() and not stream.ended
         stream.grant(3)  # less than a lump, and yet it goes on
         while taken < 6:
             event = await asyncio.wait_for(stream.next_event(), 60)
@@ -245,8 +244,9 @@ async def test_a_cancelled_stream_ends_once(engine: OwnedEngine) -> None:
         stream.push_text("more")
         stream.end_text()
         stream.grant(100)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(stream.next_event(), 0.02)
+    await say(engine, "Hello there.")
+    for stream in (before_text, waiting_for_text, sent, speaking):
+        assert stream._events.empty()
 
 
 async def test_an_abandoned_stream_is_cancelled(engine: OwnedEngine) -> None:
@@ -263,10 +263,13 @@ async def test_an_abandoned_stream_is_cancelled(engine: OwnedEngine) -> None:
 async def test_whatever_callers_do_every_stream_ends_once(engine: OwnedEngine, seed: int) -> None:
     rng = random.Random(seed)
 
+    opened = []
+
     async def misbehave() -> None:
         num_ends = 0
         params = speech(engine, non_streaming_mode=rng.random() < 0.2, max_frames=rng.randint(1, 60), ignore_eos=True)
         async with engine.open(params) as stream:
+            opened.append(stream)
             for _ in range(rng.randint(0, 12)):
                 match rng.randrange(8):
                     case 0 | 1 | 2:
@@ -288,10 +291,10 @@ async def test_whatever_callers_do_every_stream_ends_once(engine: OwnedEngine, s
                 stream.cancel()
             while not num_ends:
                 num_ends += isinstance(await asyncio.wait_for(stream.next_event(), 60), StreamEnd)
-            await asyncio.sleep(0.05)
-            assert stream._events.empty()
 
     await asyncio.gather(*(misbehave() for _ in range(CONFIG.max_streams)))
+    await say(engine, "Hello there.")  # after all that was still on its way
+    assert all(stream._events.empty() for stream in opened)
 
 
 async def test_more_streams_than_slots_wait_and_still_more_are_refused(engine: OwnedEngine) -> None:

@@ -14,6 +14,7 @@ from tests.service.harness import (
     cancel,
     config,
     end,
+    eventually,
     flush,
     read_all,
     read_until,
@@ -213,12 +214,14 @@ async def test_instructions_and_sampling_without_effect_are_told() -> None:
 
 
 async def test_non_streaming_layout_waits_for_the_end() -> None:
-    async with served(FakeEngine()) as server:
+    engine = FakeEngine()
+    async with served(engine) as server:
         call, transcript = server.stub.Speak(), Transcript()
         await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED, non_streaming_mode=True)))
         await call.write(say("ab"))
         await read_until(call, transcript, "started")
-        await asyncio.sleep(0.05)
+        await eventually(lambda: [stream.text for stream in engine.live.values()], ["ab"])
+        assert not engine.frames_made
         await call.done_writing()
         await read_all(call, transcript)
         assert transcript.pcm["u1"] == spoken("ab", 7)

@@ -148,7 +148,8 @@ async def test_the_next_utterance_is_prefilled_while_this_one_is_heard() -> None
         await eventually(lambda: [s.text for s in engine.live.values()], ["y" * 10])
         (stream,) = engine.live.values()
         await eventually(lambda: stream.num_frames, PREFILL_FRAMES)
-        await asyncio.sleep(0.2)
+        while len(transcript.pcm.get("x", b"")) < 48 * 1000:  # of 1.6 s
+            await read_until(call, transcript, "audio")
         assert stream.num_frames == PREFILL_FRAMES, "its turn has not come"
         await call.done_writing()
         await read_all(call, transcript)

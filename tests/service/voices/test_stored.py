@@ -26,6 +26,7 @@ class MemoryStore:
 
     voices: dict[tuple[str, str], tuple[StoredVoice, bytes]]
     limits: list[VoiceLimits]
+    has_come: threading.Event  # a write
     may_write: threading.Event
     num_loads: int
 
@@ -46,6 +47,7 @@ class MemoryStore:
     def add(
         self, owner: str, about: VoiceAbout, file: bytes, request: RequestKey | None, limits: VoiceLimits
     ) -> StoredVoice:
+        self.has_come.set()
         assert self.may_write.wait(10)
         self.limits.append(limits)
         voice = StoredVoice(about, f"{len(self.limits)}", hashlib.sha256(file).digest())
@@ -73,7 +75,7 @@ class MemoryStore:
 def shared() -> dict[str, Any]:
     may_write = threading.Event()
     may_write.set()
-    return {"voices": {}, "limits": [], "may_write": may_write, "num_loads": 0}
+    return {"voices": {}, "limits": [], "has_come": threading.Event(), "may_write": may_write, "num_loads": 0}
 
 
 @pytest.fixture
@@ -117,9 +119,10 @@ async def test_tensors_are_read_once_and_as_they_were(stored: StoredVoices, shar
 
 async def test_neither_the_loop_nor_readers_wait_for_a_write(stored: StoredVoices, shared: dict[str, Any]) -> None:
     kept = await stored.add(ANYONE, about("anna"), tensors(1), None)
+    shared["has_come"].clear()
     shared["may_write"].clear()
     writing = asyncio.create_task(stored.add(ANYONE, about("berta"), tensors(2), None))
-    await asyncio.sleep(0.01)
+    assert await asyncio.to_thread(shared["has_come"].wait, 10)
     begin_s = time.perf_counter()
     assert await stored.find(ANYONE, "anna") == kept
     await stored.tensors(kept)
@@ -131,7 +134,7 @@ async def test_neither_the_loop_nor_readers_wait_for_a_write(stored: StoredVoice
 async def test_a_write_that_nobody_waits_for_is_done_all_the_same(stored: StoredVoices, shared: dict[str, Any]) -> None:
     shared["may_write"].clear()
     writing = asyncio.create_task(stored.add(ANYONE, about("anna"), tensors(1), None))
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(shared["has_come"].wait, 10)
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await writing

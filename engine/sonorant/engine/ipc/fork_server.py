@@ -21,6 +21,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing.connection import Connection, Pipe
@@ -189,9 +190,10 @@ def _take_orphans(value: bool) -> bool:
 def serve(modules: tuple[str, ...], requests: SocketEnd, ready: Connection) -> None:
     """Run the fork server; return when the parent is gone. A forked worker never returns from here."""
     ready.close()
-    for module in modules:
-        with suppress(Exception):
-            importlib.import_module(module)
+    with _ended_with(requests.socket):
+        for module in modules:
+            with suppress(Exception):
+                importlib.import_module(module)
     gc.collect()
     start.phase("modules of the workers")
     gc.freeze()  # keeps collections in the workers from writing to the pages that all of them share
@@ -201,6 +203,28 @@ def serve(modules: tuple[str, ...], requests: SocketEnd, ready: Connection) -> N
         if not (pid := os.fork()):
             _fork_worker(requests.socket)
         os.waitpid(pid, 0)
+
+
+@contextmanager
+def _ended_with(parent: socket.socket) -> Iterator[None]:
+    """End this process at once if the parent goes meanwhile: imports take seconds, and nobody needs them any more."""
+    done = os.eventfd(0)
+
+    def watch() -> None:
+        poll = select.poll()
+        poll.register(parent, 0)  # only for POLLHUP, as messages wait until all is imported
+        poll.register(done, select.POLLIN)
+        if parent.fileno() in dict(poll.poll()):
+            os._exit(0)
+
+    watching = threading.Thread(target=watch, daemon=True)
+    watching.start()
+    try:
+        yield
+    finally:
+        os.eventfd_write(done, 1)
+        watching.join()  # a fork would copy only one thread
+        os.close(done)
 
 
 def _fork_worker(requests: socket.socket) -> None:
