@@ -27,9 +27,11 @@ setup: $(INSTALLED) ## make .venv with everything in it (PYTHON=... to choose)
 $(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt engine/build_cpu.py $(wildcard engine/sonorant/engine/cpu/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed: make setup PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	@# pip installs torch, because people configure in pip where theirs comes from; uv installs and compiles the rest quickly.
+	@# pip installs torch, because people configure in pip where theirs comes from; uv installs the rest quickly.
 	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt $(TORCH) uv
-	$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python --constraint constraints.txt --editable ./clients --editable '.[dev]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable ./clients --editable '.[dev]'
+	@# Compiles what many processes import, once. All that is installed would be eight times as much.
+	$(BIN)/python -c 'import aiohttp.web, hypothesis, matplotlib.pyplot, pytest, sonorant.engine.preloaded'
 	@rm -f $(VENV)/installed-* && printf '%s\n' '$(TORCH)' >$(VENV)/torch && touch $@
 
 demo: setup ## start a server, speak a sentence word by word into demo.wav, stop the server

@@ -29,6 +29,7 @@ import numpy as np
 import uvloop
 
 from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
+from sonorant.service.listening.accepting import NUM_ACCEPTORS
 from sonorant.service.session.config import DEFAULT_LEAD_MS
 from sonorant.tts.v1 import speak_pb2
 from tests.service.fake_engine import FakeEngine
@@ -82,7 +83,7 @@ async def measure(
     """Prints a row, returns its cost in microseconds. `us_per_frame` is not counted again."""
     max_sessions = num_streams + OPENERS
     engine = FakeEngine(max_streams=2 * num_streams)  # the next utterance is opened while one is heard
-    async with served(engine, max_sessions=max_sessions) as server, watched() as pauses:
+    async with served(engine, acceptors=NUM_ACCEPTORS, max_sessions=max_sessions) as server, watched() as pauses:
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.measure.front_end_cost", "--listen-to", server.address, "--what", what,
             "--streams", str(num_streams), "--seconds", str(seconds), "--lead-ms", str(lead_ms),

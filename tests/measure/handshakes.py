@@ -16,6 +16,7 @@ import grpc
 import trustme
 
 from sonorant.hosting.tls import TlsFiles
+from sonorant.service.listening.accepting import NUM_ACCEPTORS
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from sonorant.tts.v1.text_to_speech_service_pb2_grpc import TextToSpeechServiceStub
 from tests.service.certificates import Certificates
@@ -75,7 +76,7 @@ async def over_grpc(rounds: int) -> None:
             ("plain", {}, None),
             ("TLS", {"tls": files}, certificates.of_client()),
         ):
-            async with served(FakeEngine(), credentials, **settings) as server:
+            async with served(FakeEngine(), credentials, acceptors=NUM_ACCEPTORS, **settings) as server:
                 times_ms = []
                 for _ in range(rounds):
                     began_s = time.perf_counter()

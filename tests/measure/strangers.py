@@ -26,6 +26,7 @@ import aiohttp
 import numpy as np
 import uvloop
 
+from sonorant.service.listening.accepting import NUM_ACCEPTORS
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.hostile_requests import requests as hostile_requests
 from tests.service.fake_engine import FakeEngine
@@ -174,7 +175,9 @@ async def run(seconds: float) -> bool:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "keys.toml").write_text(table("ada", ADA))
-        async with served(FakeEngine(), api_keys=folder / "keys.toml", voices_dir=folder / "voices") as server:
+        async with served(
+            FakeEngine(), acceptors=NUM_ACCEPTORS, api_keys=folder / "keys.toml", voices_dir=folder / "voices"
+        ) as server:
             process = await asyncio.to_thread(
                 GatewayProcess, folder / "log", "--server", server.address, before=f"ulimit -n {NUM_FILES}"
             )

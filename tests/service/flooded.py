@@ -5,6 +5,7 @@ import asyncio
 import socket
 from contextlib import ExitStack, closing, suppress
 
+from sonorant.service.listening.accepting import NUM_ACCEPTORS
 from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 from tests.fuzz.http2 import END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, frame, headers
 from tests.service.fake_engine import FakeEngine
@@ -40,7 +41,7 @@ class Flood:
 
 
 async def main() -> None:
-    async with served(FakeEngine()) as server:
+    async with served(FakeEngine(), acceptors=NUM_ACCEPTORS) as server:
         await server.stub.GetCapabilities(GetCapabilitiesRequest())
         with ExitStack() as connections:
             floods = [Flood(connections, server, host="127.0.0.2") for _ in range(NUM_CONNECTIONS)]

@@ -15,6 +15,7 @@ from grpc_status import rpc_status
 from sonorant.engine import BUILTIN_VOICE_DIR, EngineConfig, EngineState
 from sonorant.hosting.tls import TlsFiles
 from sonorant.service.early_port import EarlyPort
+from sonorant.service.listening import accepting
 from sonorant.service.server import serve
 from sonorant.service.settings import ServiceConfig
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2_grpc, voice_service_pb2_grpc
@@ -59,9 +60,11 @@ def server_config(tls: TlsFiles | None = None, **settings: Any) -> ServiceConfig
 
 @asynccontextmanager
 async def served(
-    engine: Any, credentials: Any = None, early: EarlyPort | None = None, **settings: Any
+    engine: Any, credentials: Any = None, early: EarlyPort | None = None, acceptors: int = 16, **settings: Any
 ) -> AsyncIterator[Served]:
-    """`credentials`: of the channel, for a server with TLS. `early`: closes when this server listens."""
+    """`credentials`: of the channel, for a server with TLS. `early`: closes when this server listens. `acceptors`: as
+    many as in a real server take a third of a start's processor time, and only a flood needs them."""
+    accepting.NUM_ACCEPTORS = acceptors
     ports: asyncio.Future[dict[str, int]] = asyncio.get_running_loop().create_future()
 
     def announce(event: str, **more: Any) -> None:

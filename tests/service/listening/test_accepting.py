@@ -17,7 +17,7 @@ def num_acceptors() -> int:
 
 
 async def test_a_burst_is_served_whole_and_nothing_takes_calls_after_the_end() -> None:
-    async with served(FakeEngine()) as server:
+    async with served(FakeEngine(), acceptors=NUM_ACCEPTORS) as server:
         assert num_acceptors() == NUM_ACCEPTORS - 1
         answers = await asyncio.gather(*(server.stub.GetCapabilities(GetCapabilitiesRequest()) for _ in range(300)))
         assert {answer.server_version for answer in answers} == {answers[0].server_version}
@@ -28,7 +28,7 @@ async def test_a_burst_is_served_whole_and_nothing_takes_calls_after_the_end() -
 
 async def test_calls_that_wait_in_grpc_do_not_have_those_of_others_cancelled() -> None:
     """Left to itself it ends newcomers by chance, whoever they are, from a thousand on; here 15 of 20."""
-    async with served(FakeEngine()) as server:
+    async with served(FakeEngine(), acceptors=NUM_ACCEPTORS) as server:
         await server.stub.GetCapabilities(GetCapabilitiesRequest())
         with ExitStack() as connections:
             for _ in range(4):
