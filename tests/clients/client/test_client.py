@@ -26,6 +26,7 @@ from sonorant.client import (
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_WAV
 from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_CANCELLED, FINISH_REASON_COMPLETED
 from sonorant.tts.v1.voice_pb2 import MIX_METHOD_SPHERICAL
+from tests.clients.client._support import found_nobody
 from tests.clients.scripted_server import LOUD, RATE_HZ, scripted_server
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import served
@@ -248,7 +249,7 @@ async def test_waiting_for_a_server_that_starts_later() -> None:
             await client.wait_until_serving(0.2)
     async with SpeechClient(target) as client:
         waiting = asyncio.create_task(client.wait_until_serving(20))
-        await asyncio.sleep(0.2)
+        await found_nobody(client)
         assert not waiting.done()
         async with scripted_server(target):
             await waiting

@@ -25,6 +25,7 @@ from sonorant.client import (
     utterance_config,
 )
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW
+from tests.clients.client._support import found_nobody
 from tests.clients.scripted_server import scripted_server
 from tests.cutting_proxy import CuttingProxy
 from tests.free_port import free_port
@@ -147,7 +148,7 @@ async def test_a_client_that_is_told_so_waits_for_a_server_that_is_down_or_full(
     port = free_port()
     async with SpeechClient(f"127.0.0.1:{port}", retry=Retry(for_s=20, when_down=True, when_busy=True)) as client:
         waiting = asyncio.create_task(client.synthesize("one"))
-        await asyncio.sleep(0.2)
+        await found_nobody(client)
         async with scripted_server(f"127.0.0.1:{port}"):
             assert (await waiting).audio
             begin_s = time.monotonic()
