@@ -152,11 +152,16 @@ async def expected() -> list[Heard]:
         await pool.close()
 
 
-@pytest.fixture(autouse=True)
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")  # in the loop of the servers, which have to run meanwhile
 async def all_is_given_back(servers: Servers) -> AsyncIterator[None]:
+    """Also what the warm-up took, before the first test."""
+
+    async def given_back() -> None:
+        await until(lambda: all(servers.board(number) == [0, 0, 0, 0] for number in range(2)))
+
+    await given_back()
     yield
-    for number in range(2):
-        await until(lambda number=number: servers.board(number) == [0, 0, 0, 0])
+    await given_back()
 
 
 async def test_both_speak_at_once_as_one_alone_does(servers: Servers, expected: list[Heard]) -> None:
@@ -322,6 +327,9 @@ async def test_a_stream_waits_for_room_that_the_other_server_has(servers: Server
     one, other = servers.pools
     resting = one.open(params(one, 0, num_frames=60))
     resting.push_text("Well then, ")
+    first = await resting.next_event()  # so it has a slot before the others come
+    assert isinstance(first, PcmChunk)
+    resting.grant(first.num_frames)
     others = [begun(other, seed, num_frames=400) for seed in range(1, 6)]  # four slots, and one that waits for another
     await until(lambda: bool(servers.engines[0].resting))
     others.append(begun(other, 6, num_frames=400))
@@ -334,8 +342,8 @@ async def test_a_stream_waits_for_room_that_the_other_server_has(servers: Server
     await until(lambda: bool(resting.run_id))
     for stream in others:
         stream.cancel()
-    heard = await listen(resting, one.info.frame_samples)
-    assert heard.end.reason is FinishReason.MAX_FRAMES and heard.num_frames == 60
+    heard = await listen(resting, one.info.frame_samples, next_frame=first.num_frames)
+    assert heard.end.reason is FinishReason.MAX_FRAMES and heard.end.num_frames == 60
 
 
 async def test_a_standby_takes_over_for_all_servers_alike() -> None:
