@@ -1,9 +1,12 @@
 """What an import brings along, seen in a fresh interpreter: contracts cannot tell a lazy import from an eager one."""
 
+import re
 import subprocess
 import sys
 
 import pytest
+
+from tests._support import ROOT
 
 HEAVY = ("torch", "transformers", "triton")
 
@@ -36,3 +39,10 @@ def test_the_gateway_brings_no_server_along() -> None:
 def test_workers_import_torch_only_once_they_run(module: str) -> None:
     """The service process imports these modules, to start their functions elsewhere."""
     assert modules_after(f"import {module}").isdisjoint({"grpc", *HEAVY})
+
+
+def test_no_test_brings_another_along() -> None:
+    """What several files need is in a module that is no test: `_support.py` of their folder, mostly."""
+    imports = re.compile(r"^ *(?:from|import) tests\.(?:\w+\.)*test_\w+", re.MULTILINE)
+    files = [path for path in (ROOT / "tests").rglob("*.py") if imports.search(path.read_text(encoding="utf-8"))]
+    assert files == []

@@ -3,7 +3,7 @@
 import ast
 from collections import defaultdict
 
-from tests.test_sizes import ROOT, sources
+from tests._support import ROOT, sources
 
 # In C what they are in torch, the server's errors as clients raise them, and the synchronous clients.
 SAME = {"CodecEncoder", "CodecState", "Sampling", "Snake", "SpeakerEncoder"} | {"DictionaryNotFound", "VoiceNotFound"}

@@ -3,9 +3,9 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests._support import sources
+
 FILE_LINES, FUNCTION_LINES, ARGUMENTS = 410, 60, 6
 MODULES = 17  # of a folder
 # Bodies of Triton kernels: what they call is compiled into them, and their order is what they are about.
@@ -19,14 +19,6 @@ def functions(body: list[ast.stmt]) -> Iterator[ast.FunctionDef | ast.AsyncFunct
             yield node
         for part in ("body", "orelse", "finalbody"):
             yield from functions(getattr(node, part, []))
-
-
-def sources() -> Iterator[tuple[Path, str]]:
-    """All but tests and training."""
-    for folder in ("proto", "service", "engine", "clients"):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            if "_pb2" not in path.name and "training" not in path.parts:
-                yield path.relative_to(ROOT), path.read_text(encoding="utf-8")
 
 
 def test_files_functions_and_constructors_are_small() -> None:
