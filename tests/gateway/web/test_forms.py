@@ -1,12 +1,14 @@
 """Forms are read as they were sent, however their bytes are cut, and no further than their limits."""
 
 import asyncio
+import io
 import json
 import random
 from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from aiohttp import FormData
 
 from tests.gateway.harness import Door, gateway
 from tests.gateway.hostile_requests import END, IN_PARTS, URL_ENCODED, VOICES, part, post
@@ -95,3 +97,31 @@ async def test_what_is_no_form_is_told(what: str) -> None:
     async with gateway(FakeEngine(task="base")) as door:
         status, answer = await sent(door, BROKEN[what], random.Random(1))
     assert status == 400 and "error" in answer, answer
+
+
+async def test_forms_of_all_kinds_get_a_4xx(tmp_path: Path) -> None:
+    async with gateway(FakeEngine(task="base"), server={"voices_dir": tmp_path}) as door:
+        for fields in ({}, {"name": "x"}, {"name": "???", "prompt": "low"}, {"name": "alloy", "prompt": "low"}):
+            form = FormData(fields, default_to_multipart=True)
+            async with door.http.post("/v1/audio/voices", data=form) as response:
+                assert 400 <= response.status < 500, fields
+        boundary = {"Content-Type": "multipart/form-data; boundary=x"}
+        for body in (
+            b"",
+            b"--x\r\n",
+            b"--x\r\nContent-Disposition: form-data; name=name\r\n\r\n\xff\r\n--x--\r\n",
+            b"z" * 99,
+            b"--x\r\nContent-Dispositio\0: form-data; name=name\r\n\r\nx\r\n--x--\r\n",
+        ):
+            async with door.http.post("/v1/audio/voices", data=body, headers=boundary) as response:
+                assert 400 <= response.status < 500, body
+        async with door.http.post("/v1/audio/voices", json={"name": "x"}) as response:
+            assert response.status == 400
+        for encoded in (b"name=%ff", b"\xff", b"name=x&" * 101, b"name=" + b"x" * 13_000_000):
+            typed = {"Content-Type": "application/x-www-form-urlencoded; charset=punycode"}
+            async with door.http.post("/v1/audio/voices", data=io.BytesIO(encoded), headers=typed) as response:
+                assert 400 <= response.status < 500, encoded[:20]
+        form = FormData({"name": "x", "consent": "yes"})
+        form.add_field("audio_sample", io.BytesIO(bytes(9_000_000)), filename="a.wav")
+        async with door.http.post("/v1/audio/voices", data=form) as response:
+            assert response.status == 413
