@@ -23,6 +23,7 @@ from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.code2wav.schedule.formats import agreement_db
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.cpu.codec_weights import FLOATS, WHOLES
 from sonorant.engine.model.rounded import ROUNDINGS
 from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.talker.schedule.rows import DecodeRow, PrefillRow
@@ -102,7 +103,7 @@ def _runner(checkpoint: Checkpoint, weights: str) -> TalkerRunner:
 
 def _codec(checkpoint: Checkpoint, *, rounded: bool) -> Code2WavRunner:
     config = EngineConfig.of(checkpoint.folder, code2wav_device="cpu", code2wav_dtype="float32", num_slots=1)
-    with mock.patch("sonorant.engine.cpu.codec.is_rounded", lambda decoder: rounded):
+    with mock.patch("sonorant.engine.code2wav.run.loading.conversion_of", lambda _: WHOLES if rounded else FLOATS):
         return Code2WavRunner(checkpoint, config, float_output=True)
 
 

@@ -10,12 +10,16 @@ import numpy as np
 import pytest
 
 from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.fingerprint import codec_fingerprint
+from sonorant.engine.code2wav.run import loading
 from sonorant.engine.code2wav.run import runner as runner_module
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
 from sonorant.engine.code2wav.schedule.formats import agreement_db
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav
+from sonorant.engine.cpu.codec_weights import WHOLES
 from sonorant.engine.cpu.library import builds, library, load
+from sonorant.engine.model.kept_weights import kept_path
 from sonorant.engine.types import Int16Array
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -28,11 +32,12 @@ LEAST_DB = 60  # of rounded weights against floats
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["floats", "rounded"])
-def rounded(request: pytest.FixtureRequest) -> Iterator[bool]:
+def rounded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[bool]:
     """Whether networks of this size have rounded weights."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param:
-            patch.setattr("sonorant.engine.cpu.codec.MOST_WEIGHTS", 0)
+            patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+            patch.setattr("sonorant.engine.cpu.codec_weights.MOST_WEIGHTS", 0)
         yield request.param
 
 
@@ -161,3 +166,53 @@ def test_other_formats_and_sizes_are_left_to_plain_operations(folder: Path, tmp_
     other = write_tiny_checkpoint(tmp_path)
     for each in (config, dataclasses.replace(config.but(code2wav_dtype="float32"), model=other)):
         assert not isinstance(Code2WavRunner(load_checkpoint(each.model), each)._decoder, CompiledCode2Wav)
+
+
+@pytest.fixture
+def kept(folder: Path, rounded: bool) -> Path:
+    """The file of kept weights."""
+    if not rounded:
+        pytest.skip("weights of small networks are not kept")
+    return kept_path(codec_fingerprint(load_checkpoint(folder), EngineConfig.of(folder)), WHOLES)
+
+
+def test_a_later_start_maps_what_an_earlier_one_kept(
+    folder: Path, runner: Code2WavRunner, codes: Int16Array, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = begun(runner).decode([0, 1, 2], codes)
+    monkeypatch.setattr(loading, "load_module", None)  # the checkpoint is not read
+    np.testing.assert_array_equal(new_runner(folder).decode([0, 1, 2], codes), whole)
+
+
+@pytest.mark.parametrize("damage", ["a bit", "half", "no checksum", "a folder of which nothing can be made"])
+def test_what_was_kept_and_is_damaged_is_made_again_and_told(
+    folder: Path,
+    runner: Code2WavRunner,
+    codes: Int16Array,
+    kept: Path,
+    tmp_path: Path,
+    damage: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole = begun(runner).decode([0, 1, 2], codes)
+    # The runner has mapped the other one.
+    file = Path(shutil.copytree(kept.parent, tmp_path / "sonorant")) / kept.name
+    data = file.read_bytes()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    told = "damaged"
+    match damage:
+        case "a bit":
+            file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        case "half":
+            file.write_bytes(data[: len(data) // 2])
+        case "no checksum":
+            file.with_suffix(".sha256").unlink()
+            told = ""
+        case _:
+            monkeypatch.setenv("XDG_CACHE_HOME", str(file))
+            told = "not kept"
+    np.testing.assert_array_equal(new_runner(folder).decode([0, 1, 2], codes), whole)
+    lines = [record.message for record in caplog.records if told and told in record.message]
+    assert len(lines) == bool(told)
+    assert file.read_bytes() == data, "it is kept again, or was left alone"

@@ -46,7 +46,8 @@ typedef struct {
 
 typedef struct {
   int64_t books, codebook_size, frame_samples;
-  const float *table;  // [books * codes, inputs of pre]
+  const void *table;          // [books * codes, inputs of pre]: floats, or whole
+  const float *table_scales;  // [books * codes] of whole ones; NULL for floats
   Conv pre, input;
   int64_t num_layers, heads, kv_heads, head_dim, window;
   double eps;
@@ -308,6 +309,17 @@ static void sound(const Codec *c, float *x, const State *state, int64_t slot, in
   }
 }
 
+// Adds a row of the table.
+INLINE void add_code(float *sum, const Codec *c, int64_t row) {
+  int64_t dim = c->pre.in;
+  if (!c->table_scales) {
+    add(sum, (const float *)c->table + row * dim, dim);
+    return;
+  }
+  const int16_t *whole = (const int16_t *)c->table + row * dim;
+  for (int64_t i = 0; i < dim; i++) sum[i] += whole[i] * c->table_scales[row];
+}
+
 // Entries
 
 // Computes one convolution, y [n, out] of x [past inputs + n, in], for measurements and tests. Returns -1 if there is no
@@ -356,7 +368,7 @@ int decode_frames(const Codec *c, const State *of_slots, const int64_t *slots, c
   for (int64_t f = 0; f < rows * frames; f++) {
     memset(a + f * dim, 0, dim * sizeof *a);
     for (int64_t book = 0; book < c->books; book++)
-      add(a + f * dim, c->table + (book * c->codebook_size + codes[f * c->books + book]) * dim, dim);
+      add_code(a + f * dim, c, book * c->codebook_size + codes[f * c->books + book]);
   }
   convolved(b, a, &c->pre, NULL, state, slots, rows, frames, x);
   convolve(x, b, &c->input, 1, rows * frames, state->rounding);

@@ -1,59 +1,31 @@
 """Runs Code2Wav by compiled functions: with the same weights, and a state with its channels in another order.
 
-The C code takes channels sixteen at a time. Where a network has fewer in the last group, they are filled up with
-channels that are always zero. Weights of large networks are rounded to thirteen bits, which halves time and memory.
-
-It is made from a `Code2Wav` that has loaded and prepared its weights.
+It is made of weights that `codec_weights` has arranged, which may be mapped from a file.
 """
 
-import platform
+import math
+from collections.abc import Mapping
 from ctypes import byref
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from sonorant.engine.checkpoint.config import CodecDecoderConfig
 from sonorant.engine.cpu.library import LANES, Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
 from sonorant.engine.cpu.library import CodecState as Slots
-from sonorant.engine.cpu.packing import conv_of, in_groups, padded
-from sonorant.engine.model.codec.code2wav import (
-    CausalConv,
-    CausalTransposedConv,
-    Code2Wav,
-    ConvNeXtBlock,
-    LatentUpsampling,
-    ResidualUnit,
-    SnakeBeta,
-    UpsamplingBlock,
-)
-from sonorant.engine.model.codec.code2wav_state import CodecState, Tail, TailLayout
-from sonorant.engine.model.codec.code2wav_transformer import TransformerLayer
-from sonorant.engine.sizes import MOST_WEIGHTS
-
-ROUNDS = platform.machine() == "x86_64"  # others multiply whole numbers no faster than floats
-
-
-def fits(decoder: Code2Wav) -> bool:
-    """Whether codec.c can run this network. More than half of the channels of a group must be real: zeros cost time."""
-    c = decoder.config
-    channels = (c.decoder_dim >> len(c.upsample_rates), c.latent_dim, c.codebook_dim)
-    sizes = (c.stack.hidden_size, c.stack.intermediate_size, c.stack.head_dim)
-    return min(channels) > LANES // 2 and all(not size % LANES for size in sizes)
-
-
-def is_rounded(decoder: Code2Wav) -> bool:
-    """Whether weights are rounded."""
-    return ROUNDS and sum(parameter.numel() for parameter in decoder.parameters()) > MOST_WEIGHTS
+from sonorant.engine.model.codec.code2wav import RESIDUAL_DILATIONS
+from sonorant.engine.model.codec.code2wav_state import CodecState, TailLayout
 
 
 class CompiledCode2Wav:
-    def __init__(self, functions: Any, decoder: Code2Wav) -> None:
-        """`functions` is `sonorant.engine.cpu.library.library()`; `decoder` is in float32 and `fits`."""
+    def __init__(self, functions: Any, config: CodecDecoderConfig, weights: Mapping[str, Tensor]) -> None:
+        """`functions` is `sonorant.engine.cpu.library.library()`; `weights` are from `codec_weights`."""
         self._functions = functions
-        self.is_rounded = is_rounded(decoder)
-        self._config, self._tails = decoder.config, TailLayout()
+        self.is_rounded = "quantizer.scales" in weights
+        self._config, self._weights, self._tails = config, weights, TailLayout()
         self._kept = Kept()
-        self._codec = self._codec_of(decoder)
+        self._codec = self._structure()
 
     def new_state(self, num_slots: int) -> CodecState:
         return CodecState.zeros(self._config, num_slots, self._tails.size, torch.device("cpu"), torch.float32)
@@ -82,111 +54,86 @@ class CompiledCode2Wav:
 
     # The network, as structures
 
-    def _codec_of(self, decoder: Code2Wav) -> Codec:
-        c, transformer, kept = decoder.config, decoder.pre_transformer, self._kept
-        first, *blocks, before_last, last = decoder.decoder
-        assert isinstance(first, CausalConv) and isinstance(before_last, SnakeBeta) and isinstance(last, CausalConv)
-        layers = [self._layer(layer) for layer in transformer.layers if isinstance(layer, TransformerLayer)]
-        latents = [self._latent(each) for each in decoder.upsample if isinstance(each, LatentUpsampling)]
-        waves = [self._block(block) for block in blocks if isinstance(block, UpsamplingBlock)]
-        latent_rate = 1
-        for ratio in c.upsampling_ratios:
-            latent_rate *= ratio
-        frame_samples = latent_rate
-        for rate in c.upsample_rates:
-            frame_samples *= rate
+    def _structure(self) -> Codec:
+        c = self._config
+        num_blocks = len(c.upsample_rates)
+        layers = [self._layer(f"pre_transformer.layers.{i}") for i in range(c.stack.num_layers)]
+        latents = [self._latent(f"upsample.{i}", ratio) for i, ratio in enumerate(c.upsampling_ratios)]
+        blocks = [self._block(f"decoder.{1 + i}.block", rate) for i, rate in enumerate(c.upsample_rates)]
+        last = f"decoder.{num_blocks + 2}"
         exponents = torch.arange(0, c.stack.head_dim, 2).float() / c.stack.head_dim
-        assert last.tail is not None and last.conv.bias is not None
         return Codec(
             books=c.num_quantizers,
             codebook_size=c.codebook_size,
-            frame_samples=frame_samples,
-            table=kept.tensor(padded(decoder.quantizer.table, -1)),
-            pre=self._causal(decoder.pre_conv),
-            input=self._linear(transformer.input_proj),
+            frame_samples=math.prod([*c.upsampling_ratios, *c.upsample_rates]),
+            table=self._at("quantizer.table"),
+            table_scales=self._at("quantizer.scales") if self.is_rounded else None,
+            pre=self._conv("pre_conv"),
+            input=self._conv("pre_transformer.input_proj"),
             num_layers=len(layers),
             heads=c.stack.num_heads,
             kv_heads=c.stack.num_kv_heads,
             head_dim=c.stack.head_dim,
             window=c.sliding_window,
             eps=c.stack.rms_norm_eps,
-            periods=kept.tensor(c.stack.rope_theta**exponents),
+            periods=self._kept.tensor(c.stack.rope_theta**exponents),
             layers=(Layer * len(layers))(*layers),
-            norm=kept.tensor(transformer.norm.weight),
-            output=self._linear(transformer.output_proj),
+            norm=self._at("pre_transformer.norm.weight"),
+            output=self._conv("pre_transformer.output_proj"),
             num_latents=len(latents),
             latents=(Latent * len(latents))(*latents),
-            first=self._causal(first),
-            num_blocks=len(waves),
-            blocks=(Block * len(waves))(*waves),
-            before_last=self._snake(before_last),
-            last=kept.tensor(padded(last.conv.weight[0].T, 1)),
-            last_bias=last.conv.bias.item(),
-            last_tail=self._tail(last.tail),
+            first=self._conv("decoder.0"),
+            num_blocks=len(blocks),
+            blocks=(Block * len(blocks))(*blocks),
+            before_last=self._snake(f"decoder.{num_blocks + 1}"),
+            last=self._at(f"{last}.weight"),
+            last_bias=self._weights[f"{last}.bias"][0].item(),
+            last_tail=self._tail(f"{last}.weight"),
         )
 
-    def _layer(self, layer: TransformerLayer) -> Layer:
-        mlp = layer.mlp
-        return Layer(
-            self._kept.tensor(layer.input_layernorm.weight),
-            self._kept.tensor(layer.post_attention_layernorm.weight),
-            self._product(layer.self_attn.weight, layer.self_attn.bias),
-            self._linear(layer.self_attn.o_proj),
-            self._product(torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]), None),
-            self._linear(mlp.down_proj),
-        )
+    def _layer(self, name: str) -> Layer:
+        norms = [self._at(f"{name}.{each}_layernorm.weight") for each in ("input", "post_attention")]
+        convs = ("self_attn.qkv", "self_attn.o_proj", "mlp.gate_up", "mlp.down_proj")
+        return Layer(*norms, *(self._conv(f"{name}.{each}") for each in convs))
 
-    def _latent(self, latent: LatentUpsampling) -> Latent:
-        up, mixer = latent
-        assert isinstance(up, CausalTransposedConv) and isinstance(mixer, ConvNeXtBlock)
-        depthwise = mixer.dwconv
-        assert depthwise.tail is not None and depthwise.conv.bias is not None
-        upsampling = self._transposed(up)
+    def _latent(self, name: str, ratio: int) -> Latent:
+        up, mixer = self._conv(f"{name}.0"), f"{name}.1"
         return Latent(
-            latent.ratio,
-            upsampling.inputs,
-            len(mixer.norm.weight),
-            self._tail(depthwise.tail),
-            upsampling,
-            self._kept.tensor(padded(depthwise.conv.weight[:, 0].T, 1)),
-            self._kept.tensor(padded(depthwise.conv.bias, 0)),
-            self._kept.tensor(padded(mixer.norm.weight, 0)),
-            self._kept.tensor(padded(mixer.norm.bias, 0)),
-            self._linear(mixer.pwconv1),
-            self._linear(mixer.pwconv2),
+            ratio,
+            up.inputs,
+            self._config.latent_dim,
+            self._tail(f"{mixer}.dwconv.weight"),
+            up,
+            *(self._at(f"{mixer}.{each}") for each in ("dwconv.weight", "dwconv.bias", "norm.weight", "norm.bias")),
+            *(self._conv(f"{mixer}.{each}") for each in ("pwconv1", "pwconv2")),
         )
 
-    def _block(self, block: UpsamplingBlock) -> Block:
-        activation, up, *units = block.block
-        assert isinstance(activation, SnakeBeta) and isinstance(up, CausalTransposedConv)
-        made = [self._unit(unit) for unit in units if isinstance(unit, ResidualUnit)]
-        return Block(block.rate, self._snake(activation), self._transposed(up), (Unit * 3)(*made))
+    def _block(self, name: str, rate: int) -> Block:
+        before, up = self._snake(f"{name}.0"), self._conv(f"{name}.1")
+        units = [self._unit(f"{name}.{2 + i}", dilation) for i, dilation in enumerate(RESIDUAL_DILATIONS)]
+        return Block(rate, before, up, (Unit * 3)(*units))
 
-    def _unit(self, unit: ResidualUnit) -> Unit:
-        return Unit(self._snake(unit.act1), self._causal(unit.conv1), self._snake(unit.act2), self._causal(unit.conv2))
+    def _unit(self, name: str, dilation: int) -> Unit:
+        wide = self._conv(f"{name}.conv1", dilation)
+        return Unit(self._snake(f"{name}.act1"), wide, self._snake(f"{name}.act2"), self._conv(f"{name}.conv2"))
 
-    def _snake(self, snake: SnakeBeta) -> Snake:
-        return Snake(*(self._kept.tensor(padded(each, 0)) for each in (snake.frequency, snake.magnitude)))
+    def _snake(self, name: str) -> Snake:
+        return Snake(self._at(f"{name}.frequency"), self._at(f"{name}.magnitude"))
 
-    def _causal(self, conv: CausalConv) -> Conv:
-        return self._conv(conv.conv.weight, conv.conv.bias, conv.tail, conv.conv.dilation[0])
+    def _conv(self, name: str, dilation: int = 1) -> Conv:
+        weight = self._weights[f"{name}.weight"]  # [out / 16, taps, in, 16], or whole: [out / 16, taps, in / 2, 16, 2]
+        num_out, taps = LANES * len(weight), weight.shape[1]
+        num_in = weight[0, 0].numel() // LANES
+        start = 0 if taps == 1 else self._tails.take(num_in, (taps - 1) * dilation).start
+        scales = self._at(f"{name}.scales") if self.is_rounded else None
+        return Conv(
+            num_in, num_out, taps, dilation, start, self._at(f"{name}.weight"), scales, self._at(f"{name}.bias")
+        )
 
-    def _transposed(self, conv: CausalTransposedConv) -> Conv:
-        """Arrange the weights so that the outputs of a step follow each other, each with all its channels."""
-        _, num_in, taps = conv.weight.shape
-        weight = padded(conv.weight.view(-1, conv.stride, num_in, taps), 0).transpose(0, 1).flatten(0, 1)
-        bias = padded(conv.bias.view(-1, conv.stride), 0).T.flatten()
-        return self._conv(weight, bias, conv.tail)
+    def _tail(self, name: str) -> int:
+        """Where the last inputs of a convolution with weights [taps, channels] are kept."""
+        taps, channels = self._weights[name].shape
+        return self._tails.take(channels, taps - 1).start
 
-    def _linear(self, linear: nn.Linear) -> Conv:
-        return self._product(linear.weight, linear.bias)
-
-    def _product(self, weight: Tensor, bias: Tensor | None) -> Conv:
-        return self._conv(weight[:, :, None], bias, None)
-
-    def _conv(self, weight: Tensor, bias: Tensor | None, tail: Tail | None, dilation: int = 1) -> Conv:
-        start = 0 if tail is None else self._tail(tail)
-        return conv_of(self._kept, weight, bias, dilation=dilation, tail=start, rounded=self.is_rounded)
-
-    def _tail(self, tail: Tail) -> int:
-        return self._tails.take(in_groups(tail.channels), tail.length).start
+    def _at(self, name: str) -> int:
+        return self._kept.tensor(self._weights[name])

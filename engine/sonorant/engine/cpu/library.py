@@ -115,7 +115,7 @@ class Layer(Structure):
 class Codec(Structure):
     _fields_ = [
         *((name, c_int64) for name in ("books", "codebook_size", "frame_samples")),
-        ("table", c_void_p),
+        *((name, c_void_p) for name in ("table", "table_scales")),
         *((name, Conv) for name in ("pre", "input")),
         *((name, c_int64) for name in ("num_layers", "heads", "kv_heads", "head_dim", "window")),
         ("eps", c_double),

@@ -21,19 +21,28 @@ def padded(tensor: Tensor, *dims: int) -> Tensor:
     return F.pad(tensor, missing).contiguous()
 
 
+def to_wholes(weight: Tensor, dims: int | tuple[int, ...], limit: int) -> tuple[Tensor, Tensor]:
+    """Round to whole numbers of `limit` at most, with a scale for all numbers along `dims`."""
+    scales = weight.abs().amax(dims, keepdim=True).clamp_min(TINY) / limit
+    return (weight / scales).round_().short(), scales.flatten()
+
+
+def arranged(weight: Tensor, *, rounded: bool) -> tuple[Tensor, Tensor | None]:
+    """Arrange a `weight` [out, in, taps] of whole groups. Return it, and the scales of its outputs if it is rounded."""
+    _, num_in, taps = weight.shape
+    if not rounded:  # [out / 16, taps, in, 16]
+        return weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1).contiguous(), None
+    whole, scales = to_wholes(weight, (1, 2), LIMIT)  # [out / 16, taps, in / 2, 16, 2]
+    return whole.reshape(-1, LANES, num_in // 2, 2, taps).permute(0, 4, 2, 1, 3).contiguous(), scales
+
+
 def conv_of(
-    kept: Kept, weight: Tensor, bias: Tensor | None = None, *, dilation: int = 1, tail: int = 0, rounded: bool = False
+    kept: Kept, weight: Tensor, bias: Tensor | None = None, *, dilation: int = 1, rounded: bool = False
 ) -> Conv:
     """Pack a `weight` [out, in, taps]. One input channel stays one; others are filled up."""
     weight = padded(weight, 0) if weight.shape[1] == 1 else padded(weight, 0, 1)
     num_out, num_in, taps = weight.shape
+    packed, scales = arranged(weight, rounded=rounded)
     bias = weight.new_zeros(num_out) if bias is None else padded(bias, 0)
-    if rounded:
-        largest = weight.abs().amax((1, 2)).clamp_min(TINY) / LIMIT
-        weight = (weight / largest[:, None, None]).round_().short()
-        # [out / 16, taps, in / 2, 16, 2]
-        packed = weight.reshape(-1, LANES, num_in // 2, 2, taps).permute(0, 4, 2, 1, 3)
-    else:
-        packed = weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1)  # [out / 16, taps, in, 16]
-    scales = kept.tensor(largest) if rounded else None
-    return Conv(num_in, num_out, taps, dilation, tail, kept.tensor(packed.contiguous()), scales, kept.tensor(bias))
+    scales_at = None if scales is None else kept.tensor(scales)
+    return Conv(num_in, num_out, taps, dilation, 0, kept.tensor(packed), scales_at, kept.tensor(bias))

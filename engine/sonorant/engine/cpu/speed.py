@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from sonorant.engine.checkpoint.config import Checkpoint, CodecDecoderConfig
-from sonorant.engine.cpu.codec import ROUNDS
+from sonorant.engine.cpu.codec_weights import ROUNDS
 from sonorant.engine.cpu.library import Kept, library
 from sonorant.engine.cpu.model import FORMATS
 from sonorant.engine.cpu.packing import conv_of

@@ -1,8 +1,11 @@
 """Keeps converted weights in a folder, so that later starts map the file into memory in place of converting again.
 
-A file is named after the checkpoint's fingerprint, and has its SHA-256 beside it, as `sha256sum` writes it. A file
-without its checksum, or with another one, is not used. A note beside it has what takes long to find out about the
+A file is named after the fingerprint of checkpoint or codec, and has its SHA-256 beside it, as `sha256sum` writes it. A
+file without its checksum, or with another one, is not used. A note beside it has what takes long to find out about the
 weights. The folder is `sonorant` in $XDG_CACHE_HOME, or in ~/.cache.
+
+Files are of the format safetensors. They are written here, because the library copies all tensors first, and does not
+have the first one begin at a cache line.
 """
 
 import hashlib
@@ -14,23 +17,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.checkpoint.fingerprint import fingerprint
-from sonorant.engine.config import EngineConfig
-
-MOST_KEPT = 4  # files; the one that was used longest ago goes first
+MOST_KEPT = 8  # files, two of a checkpoint; the one that was used longest ago goes first
+ALIGNMENT = 64  # bytes
+NAMES = {
+    torch.float32: "F32",  # the widest come first, so that each tensor lies at a multiple of its numbers' size
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.int16: "I16",
+    torch.int8: "I8",
+}
 
 log = logging.getLogger(__name__)
 
 
-def kept_path(checkpoint: Checkpoint, config: EngineConfig, conversion: str) -> Path:
+def kept_path(fingerprint: str, conversion: str) -> Path:
     """Return where weights are kept. `conversion` names how they were converted, with a version."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "sonorant" / f"{fingerprint(checkpoint, config)}-{conversion}.safetensors"
+    return Path(base) / "sonorant" / f"{fingerprint}-{conversion}.safetensors"
 
 
 def read_kept(path: Path) -> dict[str, Tensor] | None:
@@ -57,15 +64,12 @@ def keep(path: Path, tensors: Mapping[str, Tensor]) -> None:
     new = path.with_suffix(f".{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(dict(tensors), new)
-        with new.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            os.fsync(file.fileno())
+        digest = _write(new, tensors)
         new.replace(path)
         new.write_text(f"{digest}  {path.name}\n")
         new.replace(_checksum_path(path))
         _drop_old(path.parent)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         log.warning("converted weights are not kept, so the next start converts them again: %s", error)
     finally:
         with suppress(OSError):
@@ -87,6 +91,26 @@ def keep_note(path: Path, note: Mapping[str, Any]) -> None:
     with suppress(OSError):
         new.write_text(json.dumps(note))
         new.replace(_note_path(path))
+
+
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> str:
+    """Write a file of tensors, those of the widest type first, and return its SHA-256 in hex digits."""
+    ordered = sorted(tensors.items(), key=lambda item: (list(NAMES).index(item[1].dtype), item[0]))
+    header, end = {}, 0
+    for name, tensor in ordered:
+        begin, end = end, end + tensor.nbytes
+        header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        parts = (tensor.detach().contiguous().flatten().view(torch.uint8).numpy() for _, tensor in ordered)
+        for part in (len(text).to_bytes(8, "little"), text, *parts):
+            file.write(part)
+            digest.update(part)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
 
 
 def _checksum_path(path: Path) -> Path:

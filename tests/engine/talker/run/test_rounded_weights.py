@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
+from sonorant.engine.checkpoint.fingerprint import fingerprint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu import choice
 from sonorant.engine.cpu.library import builds, library, load
@@ -170,7 +171,7 @@ def test_a_later_start_maps_what_an_earlier_one_kept(
 def test_a_later_start_knows_the_alignment_head_that_an_earlier_one_found(
     checkpoint: Checkpoint, head: AlignmentHead | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept_path(checkpoint, config(checkpoint), INT8.conversion).with_suffix(".json").unlink(missing_ok=True)
+    kept_path(fingerprint(checkpoint, config(checkpoint)), INT8.conversion).with_suffix(".json").unlink(missing_ok=True)
     found = []
     monkeypatch.setattr(runner_module, "find_alignment_head", lambda *_: found.append(head) or head)
     for _ in range(2):
@@ -196,7 +197,7 @@ def test_damaged_weights_are_converted_again_and_told(
     np.testing.assert_array_equal(codes(checkpoint), expected)
     told = [record.message for record in caplog.records if "damaged" in record.message]
     assert len(told) == (damage != "no checksum")
-    name = kept_path(checkpoint, config(checkpoint), INT8.conversion)
+    name = kept_path(fingerprint(checkpoint, config(checkpoint)), INT8.conversion)
     assert name.read_bytes() == files[name], "it is kept again"
 
 

@@ -20,19 +20,20 @@ from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.code2wav.run.lane import Lane, LaneCall, Network, columns_of
+from sonorant.engine.code2wav.run.loading import empty_code2wav, load_arranged, load_code2wav
 from sonorant.engine.code2wav.schedule.context import DecoderContext
 from sonorant.engine.code2wav.schedule.formats import agreement_db, choose_format
 from sonorant.engine.code2wav.schedule.passes import padded, shapes
 from sonorant.engine.config import CodecDtypeName, EngineConfig
-from sonorant.engine.cpu.codec import CompiledCode2Wav, fits
+from sonorant.engine.cpu.codec import CompiledCode2Wav
+from sonorant.engine.cpu.codec_weights import fits
 from sonorant.engine.cpu.library import library
 from sonorant.engine.cuda import Buckets, bucket_sizes, find_device, work_so_far
 from sonorant.engine.errors import EngineError
 from sonorant.engine.kernels.folder import wait_until_filled
 from sonorant.engine.later import Later
-from sonorant.engine.model.codec.code2wav import UNUSED_TENSORS, Code2Wav
+from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.code2wav_state import CodecState
-from sonorant.engine.model.weights import TensorFile, init_random, load_module
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 from sonorant.logs import start
 
@@ -92,13 +93,17 @@ class Code2WavRunner:
             raise EngineError("code2wav_dtype tf32 needs a CUDA device; use float32")
         self.format = config.code2wav.dtype
         dtype = _DTYPES[self.format]
-        decoder = _load(checkpoint, config, self._device, dtype)
+        is_on_gpu = self._device.type == "cuda"
+        compiled = _compiled(checkpoint, config) if not is_on_gpu and dtype == torch.float32 else None
+        if compiled is None:
+            decoder = load_code2wav(checkpoint, config, self._device, dtype)
+        else:
+            decoder = empty_code2wav(checkpoint)
         start.phase("weights")
         self._num_codebooks = checkpoint.codec.decoder.num_quantizers
         with torch.inference_mode():
-            is_on_gpu = self._device.type == "cuda"
             on_gpu: DecoderOnGpu = _fused(decoder) if is_on_gpu and dtype == torch.float16 else decoder
-            on_cpu = _compiled(decoder) if not is_on_gpu and dtype == torch.float32 and fits(decoder) else decoder
+            on_cpu = compiled or decoder
             self._decoder: Decoder = on_gpu if is_on_gpu else on_cpu
             self._state = self._decoder.new_state(config.num_codec_states)
             start.phase("memory of streams")
@@ -281,7 +286,7 @@ def runner_in_fitting_format(
 ) -> tuple[Code2WavRunner, str]:
     """Return `runner` if its samples of `codes` [frames, codebooks] agree with those of float32, else a runner in a
     slower format; and a text that says why."""
-    decoder = _load(checkpoint, config, runner._device, torch.float32)
+    decoder = load_code2wav(checkpoint, config, runner._device, torch.float32)
     with torch.inference_mode(), _float32_products("ieee"):
         samples = speak_plainly(decoder, torch.from_numpy(codes.astype(np.int64)).to(runner._device))
     reference: Float32Array = samples.cpu().numpy()
@@ -305,24 +310,11 @@ def speak_plainly(decoder: Code2Wav, codes: Tensor) -> Tensor:
     return samples
 
 
-def _load(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Code2Wav:
-    """Return the decoder with its weights, ready to `step`."""
-    with torch.device("meta"):
-        decoder = Code2Wav(checkpoint.codec.decoder)
-    if config.load_format == "dummy":
-        init_random(decoder, device, dtype, config.seed)
-        decoder.damp_random_weights()
-    else:
-        file = TensorFile(checkpoint.folder / "speech_tokenizer" / "model.safetensors")
-        load_module(decoder, file, "decoder.", device, dtype, optional_unused=UNUSED_TENSORS)
-    with torch.inference_mode():
-        decoder.prepare()
-    return decoder
-
-
-def _compiled(decoder: Code2Wav) -> "Code2Wav | CompiledCode2Wav":
-    functions = library()
-    return decoder if functions is None else CompiledCode2Wav(functions, decoder)
+def _compiled(checkpoint: Checkpoint, config: EngineConfig) -> CompiledCode2Wav | None:
+    functions, sizes = library(), checkpoint.codec.decoder
+    if functions is None or not fits(sizes):
+        return None
+    return CompiledCode2Wav(functions, sizes, load_arranged(checkpoint, config))
 
 
 def _fused(decoder: Code2Wav) -> DecoderOnGpu:

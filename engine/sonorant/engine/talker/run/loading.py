@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.checkpoint.fingerprint import fingerprint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype
 from sonorant.engine.model.kept_weights import keep, kept_path, read_kept
@@ -26,7 +27,7 @@ def load_talker(checkpoint: Checkpoint, config: EngineConfig, device: torch.devi
 def load_rounded_talker(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -> Talker:
     """Return the talker for the CPU with rounded matrices: from the file that an earlier start kept, or converted
     from the checkpoint and kept."""
-    path = kept_path(checkpoint, config, rounding.conversion)
+    path = kept_path(fingerprint(checkpoint, config), rounding.conversion)
     if (kept := read_kept(path)) is None:
         talker = _rounded(checkpoint, config, rounding)
         keep(path, {name: _by_columns(name, each) for name, each in talker.state_dict().items()})

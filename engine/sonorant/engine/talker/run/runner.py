@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.engine.checkpoint.fingerprint import fingerprint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.choice import rounding_of
 from sonorant.engine.cpu.library import library
@@ -82,7 +83,7 @@ class TalkerRunner:
         self.alignment_head = alignment_head
         num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
         if finds_alignment:
-            kept = None if rounding is None else kept_path(checkpoint, config, rounding.conversion)
+            kept = None if rounding is None else kept_path(fingerprint(checkpoint, config), rounding.conversion)
             self.alignment_head = self._find_head(talker, checkpoint, config, num_positions, kept)
         simple.alignment_head = self.alignment_head
         start.phase("alignment head" if finds_alignment else "memory of streams")
