@@ -116,6 +116,19 @@ async def test_a_signal_to_the_whole_group_is_the_parents_business(server: ForkS
             await other.dead()
 
 
+async def test_it_rests_until_the_next_worker_is_wanted_and_never_while_one_is_started(server: ForkServer) -> None:
+    with closing(await fork(server, "hang")) as child:
+        first = server.pid
+        server.rest()
+        assert server.pid is None and not child.is_dead
+        start = asyncio.create_task(fork(server, "hang"))
+        await asyncio.sleep(0)
+        second = server.pid
+        server.rest()
+        with closing(await start):
+            assert server.pid == second not in (None, first)
+
+
 async def test_workers_outlive_the_fork_server_and_the_next_one_gets_another(server: ForkServer) -> None:
     with closing(Heartbeat()) as heartbeat, closing(await fork(server, "hang", heartbeat)) as child:
         assert child.ready.recv() == "busy"

@@ -73,6 +73,12 @@ class ForkServer:
         if not self._num_holders:
             self._stop()
 
+    def rest(self) -> None:
+        """End the process, which takes as much memory as a worker without its weights, until the next worker is wanted.
+        That one then waits for the imports. Does nothing while a worker is being started."""
+        if not self._num_awaited:
+            self._stop()
+
     @property
     def pid(self) -> int | None:
         """The fork server's process id, or None while it is not running."""

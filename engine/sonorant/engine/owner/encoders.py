@@ -36,6 +36,11 @@ class Encoders:
         )
         self._tasks: dict[tuple[int, int], asyncio.Task[None]] = {}  # by server process and job
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no checkpoint clones."""
+        return not self._of_model
+
     async def start(self) -> None:
         """Start all processes and wait until they have loaded. Raises CheckpointError or EngineError."""
         if self._of_model:

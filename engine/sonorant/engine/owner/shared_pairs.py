@@ -14,6 +14,7 @@ from typing import Any
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import PeerGone
+from sonorant.engine.ipc.fork_server import WORKERS
 from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.messages import EndServer
 from sonorant.engine.ipc.server_ids import MAX_SERVERS
@@ -31,6 +32,7 @@ from sonorant.engine.owner.link_messages import (
     RoomFreed,
     Welcome,
 )
+from sonorant.engine.workers.auto import is_large_on_the_cpu
 from sonorant.engine.workers.endpoint import Endpoint, EngineState, assign_standbys
 from sonorant.engine.workers.judge import Inquiries
 from sonorant.engine.workers.prepared import prepared
@@ -79,6 +81,8 @@ class SharedPairs:
         self._pairs = [WorkerPair(number, config, num_servers, self) for number, config in enumerate(configs)]
         self._inquiries = {config.model: Inquiries() for config in configs}  # for all pairs of a checkpoint
         self._encoders = Encoders(configs)
+        # Memory is short where large models speak on the CPU. Encoders start processes later, and should not wait.
+        self._saves_memory = self._encoders.is_empty and all(map(is_large_on_the_cpu, configs))
         self._has_started = False
         self._connections: dict[int, _Connection] = {}  # by the number of the server process
         self._generations = [-1] * num_servers
@@ -171,6 +175,8 @@ class SharedPairs:
         for connection in welcome:
             connection.packets.send(_news(pair, connection.number, reason))
         self.judge(pair, must=False)
+        if self._saves_memory and all(each.state is EngineState.READY for each in self._pairs):
+            WORKERS.rest()
 
     def judge(self, pair: WorkerPair, *, must: bool) -> None:
         """Judge a death once all answers have come, or if it `must` be, with those that have."""

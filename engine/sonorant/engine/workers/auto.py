@@ -109,12 +109,13 @@ def threads_per_worker(configs: Sequence[EngineConfig]) -> int:
     """Return how many CPU threads each worker of these pairs gets if the settings leave that open: all together get one
     per core. Where one large model speaks on few cores, each worker gets as many as there are, and they take turns."""
     num_busy, num_cores = sum(not config.is_standby for config in configs), len(os.sched_getaffinity(0))
-    if num_busy == 1 and num_cores <= FEW_CORES and _is_large_on_the_cpu(configs[0]):
+    if num_busy == 1 and num_cores <= FEW_CORES and is_large_on_the_cpu(configs[0]):
         return num_cores
     return max(1, num_cores // (2 * num_busy))
 
 
-def _is_large_on_the_cpu(config: EngineConfig) -> bool:
+def is_large_on_the_cpu(config: EngineConfig) -> bool:
+    """Whether both workers are on the CPU, and the talker is no small model."""
     devices = {device_with_gpus(config.talker.device), device_with_gpus(config.code2wav.device)}
     if any(find_card(device) is not None for device in devices):
         return False
