@@ -4,6 +4,14 @@ No import here may initialize CUDA, which does not survive a fork.
 """
 
 import contextlib
+from importlib.metadata import version
+
+from sonorant.engine.ipc.deferred import defer
+
+if version("torch").endswith("+cpu"):
+    # A third of torch's import. The meta device needs them to compute, as it does where kernels for a card are listed;
+    # without a card it only makes empty weights.
+    defer("torch._meta_registrations", "torch.export")
 
 import torch
 

@@ -102,10 +102,11 @@ def _write(path: Path, tensors: Mapping[str, Tensor]) -> str:
         header[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
+    parts: list[bytes | memoryview] = [len(text).to_bytes(8, "little"), text]
+    parts += [tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data for _, tensor in ordered]
     digest = hashlib.sha256()
     with path.open("wb") as file:
-        parts = (tensor.detach().contiguous().flatten().view(torch.uint8).numpy() for _, tensor in ordered)
-        for part in (len(text).to_bytes(8, "little"), text, *parts):
+        for part in parts:
             file.write(part)
             digest.update(part)
         file.flush()
