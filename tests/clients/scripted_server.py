@@ -215,10 +215,12 @@ class Voices(VoiceServiceServicer):
 
 
 @asynccontextmanager
-async def scripted_server(target: str = "127.0.0.1:0", *, serving: bool = True) -> AsyncIterator[tuple[str, Speech]]:
-    """Yields its HOST:PORT and the servicer."""
+async def scripted_server(
+    target: str = "127.0.0.1:0", *, serving: bool = True, speech: Speech | None = None
+) -> AsyncIterator[tuple[str, Speech]]:
+    """Yields its HOST:PORT and the servicer. `speech`: one with other answers."""
     server = grpc.aio.server()
-    speech = Speech()
+    speech = speech or Speech()
     add_TextToSpeechServiceServicer_to_server(speech, server)
     add_VoiceServiceServicer_to_server(Voices(), server)
     health_servicer = health.aio.HealthServicer()

@@ -1,9 +1,13 @@
 """`sonorant say --out-dir` makes a file of each piece of a text, and goes on where it was stopped."""
 
+import os
+import pty
+import re
 import signal
 import subprocess
 import sys
 import wave
+from contextlib import suppress
 from pathlib import Path
 
 import av
@@ -124,3 +128,49 @@ def test_what_cannot_be_spoken_is_told_with_its_line_and_the_rest_is_spoken(
     assert sorted(file.name for file in (tmp_path / "out").glob("*.wav")) == ["00001.wav", "00003.wav"]
     status, told = say(server, "--file", lines, "--out-dir", tmp_path / "out2", "--voice", "nobody")
     assert status == 1 and "nobody" in told and not list((tmp_path / "out2").glob("*.wav"))
+
+
+def on_a_terminal(server: ServerProcess, *arguments: object) -> str:
+    """Return all that was written to it."""
+    ours, its = pty.openpty()
+    command = ["-m", "sonorant.cli", "say", "--server", server.address, *map(str, arguments)]
+    told = bytearray()
+    with subprocess.Popen([sys.executable, *command], stderr=its) as process:
+        os.close(its)
+        with suppress(OSError):  # nobody writes there any more
+            while more := os.read(ours, 4096):
+                told += more
+    os.close(ours)
+    assert process.returncode == 0, told
+    return told.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("where", [("--wav", "one.wav"), ("--out-dir", "out", "--each", "chapter")])
+def test_a_terminal_shows_how_far_a_book_is(server: ServerProcess, tmp_path: Path, where: tuple[str, ...]) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("# One\n\n" + " ".join(LINES * 3) + "\n\n# Two\n\n" + " ".join(LINES))
+    told = on_a_terminal(server, "--file", book, where[0], tmp_path / where[1], *where[2:])
+    shares = [int(share) for share in re.findall(r"\[#* *\] +(\d+)%", told)]
+    assert shares == sorted(shares) and len(set(shares)) > 4 and shares[-1] > 80
+    lines = [re.sub(r".*\r\x1b\[K", "", line) for line in told.splitlines()]
+    assert not any("[" in line for line in lines), "the bar goes, and no other line is cut"
+    assert [line for line in lines if line][-1].startswith("2 of 2  00002.wav" if "--out-dir" in where else "audio  ")
+
+
+def test_chapters_of_many_segments_have_subtitles_over_all_of_them(server: ServerProcess, tmp_path: Path) -> None:
+    chapters = [" ".join(LINES * 6), " ".join(reversed(LINES))]
+    book = tmp_path / "book.txt"
+    book.write_text("".join(f"Chapter {number}\n\n{text}\n\n" for number, text in enumerate(chapters, 1)))
+    out = tmp_path / "out"
+    assert say(server, "--file", book, "--out-dir", out, "--each", "chapter", "--subtitles", "vtt")[0] == 0
+    for number, text in enumerate(chapters, 1):
+        times, shown = list[str](), list[str]()
+        for block in (out / f"{number:05}.vtt").read_text().strip().split("\n\n")[1:]:
+            time, caption = block.split("\n")
+            times += time.split(" --> ")
+            shown.append(caption)
+        assert " ".join(shown) == f"Chapter {number} {text}"
+        assert times == sorted(times) and times[-1].startswith("00:00:")
+        with wave.open(str(out / f"{number:05}.wav")) as file:
+            length_s = file.getnframes() / file.getframerate()
+        assert length_s - 1.5 < float(times[-1][6:]) < length_s

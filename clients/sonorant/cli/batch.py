@@ -7,15 +7,15 @@ was stopped, killed or refused goes on where it was. The memory in use does not 
 import argparse
 import asyncio
 import re
-import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from sonorant.cli.config_arguments import config_of
 from sonorant.cli.finished import Finished, digest, finished_in
+from sonorant.cli.progress import Progress
 from sonorant.cli.subtitles import subtitles
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import scheduling
@@ -99,6 +99,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 class _Spoken:
     audio_s: float
     marks: list[Mark]
+    warnings: list[SpeechWarning]
 
 
 class _WentWrong(Exception):
@@ -114,8 +115,7 @@ async def run(args: argparse.Namespace) -> int:
     async with SpeechClient(args.server) as client:
         patient = client.limited(retry=Retry(for_s=RETRY_S, when_down=True))
         max_chars = (await patient.capabilities()).max_text_chars
-        with finished_in(args.out_dir) as finished:
-            job = _Job(args, client, finished, max_chars)
+        with finished_in(args.out_dir) as finished, closing(_Job(args, client, finished, max_chars)) as job:
             job.look_through()
             todo = job.todo()
             try:
@@ -143,22 +143,22 @@ class _Job:
         self._may_end_early = bool(args.max_audio_ms or args.max_frames)
         self._num_pieces = self._num_chars = 0  # of the whole file
         self._num_done = self._num_failed = self._num_found = 0
-        self._chars_spoken = 0  # by this run
-        self._chars_left = 0
-        self._begin_s = time.monotonic()
+        self._progress = Progress(0)
 
     def look_through(self) -> None:
         """Count the work, and raise ValueError for whatever stands in its way, before anything is spoken."""
+        num_chars = 0
         for piece in self._pieces():
             self._num_pieces += 1
             if self._is_finished(piece):
                 self._num_found += 1
             else:
-                self._chars_left += len(piece.text)
+                num_chars += len(piece.text)
         if not self._num_pieces:
             raise ValueError(f"{self._file}: there is nothing to speak in it")
+        self._progress = Progress(num_chars)
         if self._num_found:
-            _note(f"{self._num_found} of {self._num_pieces} files are finished already")
+            self._progress.note(f"{self._num_found} of {self._num_pieces} files are finished already")
 
     def todo(self) -> Iterator[BatchPiece]:
         return (piece for piece in self._pieces() if not self._is_finished(piece))
@@ -172,17 +172,25 @@ class _Job:
                 if isinstance(error, InvalidRequest) and not _is_about_the_text(error):
                     raise
                 self._num_failed += 1
-                _note(f"{self._file}, line {piece.line}: {name} was not made: {error}")
+                self._progress.end(piece.number, len(piece.text))
+                self._progress.note(f"{self._file}, line {piece.line}: {name} was not made: {error}")
                 continue
             self._num_done += 1
-            self._chars_spoken += len(piece.text)
-            self._chars_left -= len(piece.text)
-            done = self._num_done + self._num_found
-            _note(f"{done} of {self._num_pieces}  {name}  {spoken.audio_s:.1f} s{self._time_left()}")
+            self._progress.end(piece.number, len(piece.text))
+            done, left = self._num_done + self._num_found, self._progress.time_left()
+            self._progress.note(f"{done} of {self._num_pieces}  {name}  {spoken.audio_s:.1f} s{left}")
+            for warning in spoken.warnings:
+                self._progress.note(f"{self._file}, line {piece.line}: {name}: {warning.message} ({warning.code})")
+
+    def close(self) -> None:
+        """Leave the terminal to others."""
+        self._progress.close()
 
     def report(self) -> int:
         if self._num_failed:
-            _note(f"{self._num_failed} of {self._num_pieces} files were not made; the same command tries these again")
+            self._progress.note(
+                f"{self._num_failed} of {self._num_pieces} files were not made; the same command tries these again"
+            )
         return 1 if self._num_failed else 0
 
     def _pieces(self) -> Iterator[BatchPiece]:
@@ -253,13 +261,14 @@ class _Job:
 
     async def _draw(self, piece: BatchPiece, config: SynthesisConfig, part: Path) -> _Spoken:
         marks: list[Mark] = []
+        warnings: list[SpeechWarning] = []
         wrong = ""
         done = UtteranceDone()
         payloads = self._client.stream(
             piece.text,
             config,
             max_lead_ms=0,
-            timestamps=bool(self._subtitles),
+            timestamps=bool(self._subtitles) or self._progress.is_shown,
             scheduling=scheduling(batch=True, max_wait_ms=MAX_WAIT_MS),
         )
         write: audio_out.Write | None = None
@@ -272,9 +281,13 @@ class _Job:
                     case AudioChunk() if write is not None:
                         write(payload.data)
                     case Marks():
-                        marks.extend(payload.marks)
+                        self._progress.reach(piece.number, payload.marks[-1].text_end)
+                        if self._subtitles:
+                            marks.extend(payload.marks)
                     case SpeechWarning() if payload.code in ("RUNAWAY", "BABBLE", "NO_SPEAKABLE_TEXT"):
                         wrong = payload.message
+                    case SpeechWarning():
+                        warnings.append(payload)
                     case UtteranceDone():
                         done = payload
         if done.reason == FinishReason.FINISH_REASON_FAILED:
@@ -282,18 +295,8 @@ class _Job:
         is_cut = done.reason != FinishReason.FINISH_REASON_COMPLETED and not self._may_end_early
         if wrong or is_cut:
             raise _WentWrong(wrong or f"only {done.stats.spoken_chars} of {len(piece.text)} characters were spoken")
-        return _Spoken(done.stats.sent_ms / 1000, marks)
-
-    def _time_left(self) -> str:
-        if not self._chars_left:
-            return ""
-        left_s = (time.monotonic() - self._begin_s) * self._chars_left / self._chars_spoken
-        return f"  about {left_s / 60:.0f} min left" if left_s >= 90 else f"  about {left_s:.0f} s left"
+        return _Spoken(done.stats.sent_ms / 1000, marks, warnings)
 
 
 def _is_about_the_text(error: SpeechError) -> bool:
     return bool(error.fields) and all(field == "text" for field in error.fields)
-
-
-def _note(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -9,12 +9,14 @@ import math
 import re
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 from sonorant.cli import batch
 from sonorant.cli.config_arguments import add_config_arguments, config_of, whole_number
+from sonorant.cli.progress import Progress
 from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
 from sonorant.client.client import SpeechClient
@@ -100,16 +102,16 @@ async def run(args: argparse.Namespace) -> int:
     max_lead_ms = args.max_lead_ms
     if max_lead_ms is None and not _is_played(args):
         max_lead_ms = 0
-    trace = Trace(_note) if args.trace else None
-    timestamps = args.subtitles is not None
     marks: list[Mark] = []
     text = _known_text(args)
+    progress = Progress(len(text) if args.file and not _is_played(args) else 0)  # who plays it hears how far it is
+    trace = Trace(progress.note) if args.trace else None
     begin_s = time.monotonic()
     async with (
         SpeechClient(args.server) as client,
         client.speak(
             config_of(args, _encoding(args)),
-            timestamps=timestamps,
+            timestamps=args.subtitles is not None or progress.is_shown,
             max_lead_ms=max_lead_ms,
             trace=trace,
             text=text,
@@ -126,15 +128,7 @@ async def run(args: argparse.Namespace) -> int:
         listener = Listener(
             PlaybackMeter(session.started.audio.sample_rate_hz),
             on_audio=write,
-            on={
-                UtteranceStarted: lambda told: _note(f"voice {told.voice_id or '(unnamed)'}, seed {told.seed}"),
-                Warning: lambda warning: _note(f"warning: {warning.message} ({warning.code})"),
-                Marks: lambda message: marks.extend(message.marks),
-                Resumed: lambda resumed: _note(f"connection lost; resumed after {resumed.gap_s * 1000:.0f} ms"),
-                Queued: lambda queued: _note(
-                    f"the server is full: {queued.num_ahead} go first, about {queued.expected_wait_ms / 1000:.1f} s"
-                ),
-            },
+            on=_told(args, progress, marks),
             measure_sound=_encoding(args) == "pcm_s16le",
         )
         if text and not text.isspace():
@@ -147,11 +141,32 @@ async def run(args: argparse.Namespace) -> int:
                 sending.cancel()  # it may still be waiting for text that would not be spoken
         except ExceptionGroup as group:
             raise group.exceptions[-1] from None  # the last error is the reader's, which says why the session ended
+        finally:
+            progress.close()
     if args.subtitles:
         args.subtitles.write_text(subtitles(marks, args.subtitles.suffix), encoding="utf-8")
     report = listener.meter.report()
     _print_report(report, done)
     return 0 if report.audio_s and not _is_cut(args, done) else 1
+
+
+def _told(args: argparse.Namespace, progress: Progress, marks: list[Mark]) -> Mapping[type, Callable[[Any], object]]:
+    """Return what is done with each kind of message that is not audio. `marks`: are kept there if they are needed."""
+
+    def reached(message: Marks) -> None:
+        progress.reach(0, message.marks[-1].text_end)
+        if args.subtitles:
+            marks.extend(message.marks)
+
+    return {
+        UtteranceStarted: lambda told: progress.note(f"voice {told.voice_id or '(unnamed)'}, seed {told.seed}"),
+        Warning: lambda warning: progress.note(f"warning: {warning.message} ({warning.code})"),
+        Marks: reached,
+        Resumed: lambda resumed: progress.note(f"connection lost; resumed after {resumed.gap_s * 1000:.0f} ms"),
+        Queued: lambda queued: progress.note(
+            f"the server is full: {queued.num_ahead} go first, about {queued.expected_wait_ms / 1000:.1f} s"
+        ),
+    }
 
 
 def _is_cut(args: argparse.Namespace, done: UtteranceDone) -> bool:
