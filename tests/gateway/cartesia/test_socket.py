@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 
+from sonorant.service.session import config
 from tests.gateway.cartesia_client import Heard, end, text
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
@@ -78,6 +79,18 @@ async def test_a_finished_sentence_is_spoken_to_its_end_without_more_text(fields
             await heard.next()
         await socket.send_json(end("a"))
         await heard.until_done("a")
+
+
+async def test_text_that_comes_late_is_spoken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server ends a context that was left open, and the next text opens it again."""
+    monkeypatch.setattr(config, "DEFAULT_IDLE_TIMEOUT_MS", 100)
+    engine = FakeEngine()
+    async with gateway(engine) as door, connect(door) as socket:
+        for late in ("a", "b ", "c."):
+            heard = Heard(socket)
+            await socket.send_json(text("a", late))
+            await heard.until_done("a")
+            assert heard.audio["a"] == tones(engine, late)
 
 
 async def test_contexts_speak_side_by_side() -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from sonorant.gateway.openai import stream
+from sonorant.service.session import config
 from tests.gateway.harness import gateway
 from tests.gateway.openai._support import PCM, Message, connect, say, until
 from tests.service.fake_engine import FakeEngine
@@ -218,6 +220,22 @@ async def test_a_recording_in_the_config_is_cloned() -> None:
         assert (await until(socket, "session.done"))[1]
     (params,) = engine.opened
     assert params.reference_codes is not None and (params.reference_text, params.speaker) == ("hello", None)
+
+
+async def test_text_that_comes_late_is_spoken_and_a_silent_socket_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server ends an utterance that was left open; the gateway ends a socket without any."""
+    monkeypatch.setattr(config, "DEFAULT_IDLE_TIMEOUT_MS", 100)
+    monkeypatch.setattr(stream, "IDLE_S", 0.2)
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json(PCM)
+        for late in ("a", "b ", "c.", "4"):
+            await say(socket, late, done=False)
+            messages, audio = await until(socket, "session.done")
+            assert audio == spoken(late, seed=1)
+            assert not any(message["type"] == "error" for message in messages)
+        messages, _ = await until(socket, "error")
+        assert messages[-1]["code"] == "idle_timeout"
+        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
 
 
 async def test_what_comes_before_the_config_ends_the_connection() -> None:

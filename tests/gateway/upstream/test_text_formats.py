@@ -1,11 +1,13 @@
 """How a text is written, and when it is spoken, at every door: by the request, or by the door's own default."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from wyoming.audio import AudioStop
-from wyoming.tts import Synthesize
+from wyoming.audio import AudioChunk, AudioStop
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart
 
+from sonorant.service.access.api_keys import ApiKeys, ApiKeysError
 from tests.gateway.cartesia_client import Heard, end, text
 from tests.gateway.harness import Door, gateway
 from tests.gateway.openai._support import PCM, connect, say, until
@@ -13,6 +15,7 @@ from tests.gateway.wyoming._support import LISTEN, audio, client
 from tests.gateway.wyoming._support import until as until_event
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
+from tests.service.keys import ADA, table
 
 WRITTEN = "# Hi\n**All** [here](https://a.b): `x`, https://c.d"
 SAID = "Hi.\nAll here: x, https://c.d"
@@ -81,6 +84,38 @@ async def test_the_websocket_takes_a_text_policy(policy: dict[str, Any]) -> None
         _, rest = await until(socket, "session.done")
     expected = {"manual": spoken(SENTENCES, 1), "sentence": spoken("Lee is in. ", 1) + spoken("It is late", 1)}
     assert rest == expected.get(policy.get("commit", ""), b"")
+
+
+async def test_a_key_has_a_delay_of_its_own_at_every_door(tmp_path: Path) -> None:
+    """The last word, which by default waits for what follows it, is spoken although nothing does."""
+    half, keys = "Half a sen", tmp_path / "keys.toml"
+    keys.write_text(table("ada", ADA, "max_buffer_delay_ms = 50"))
+    engine, server = FakeEngine(), {"api_keys": keys}
+    async with gateway(engine, server=server, headers={"X-API-Key": ADA}, wyoming_key=ADA, **LISTEN) as door:
+        async with connect(door) as socket:
+            await socket.send_json(PCM)
+            await say(socket, half, done=False)
+            said = b""
+            while len(said) < len(spoken(half)):
+                said += await until_audio(socket)
+            assert said == spoken(half, 1)
+        async with door.http.ws_connect("/tts/websocket") as socket:
+            heard = Heard(socket)
+            await socket.send_json(text("a", half))
+            while len(heard.audio.get("a", b"")) < len(spoken(half)):
+                await heard.next()
+            assert heard.audio["a"] == spoken(half, engine.opened[-1].sampling.seed)
+        async with client(door) as connection:
+            await connection.write_event(SynthesizeStart().event())
+            await connection.write_event(SynthesizeChunk(half).event())
+            events = await until_event(connection, AudioChunk)
+            while len(audio(events)) < len(spoken(half)):
+                events += await until_event(connection, AudioChunk)
+            assert audio(events) == spoken(half, engine.opened[-1].sampling.seed)
+    for wrong in ("5", "60_001", '"200"', "true", "0.5"):
+        keys.write_text(table("ada", ADA, f"max_buffer_delay_ms = {wrong}"))
+        with pytest.raises(ApiKeysError, match="max_buffer_delay_ms must be a whole number of 10 to 60000, not "):
+            ApiKeys(keys)
 
 
 async def until_audio(socket: Any) -> bytes:

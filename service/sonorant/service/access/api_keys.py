@@ -9,6 +9,7 @@ The file has one table per caller, and hashes instead of keys:
     max_text_chars_per_minute = 20000
     max_voices = 10          # stored voices of its own; 0 = none
     text_format = "markdown" # of requests that name none; else plain
+    max_buffer_delay_ms = 200 # of sessions that name none: how long text waits for more
     voices = ["serena"]      # only these, its own stored voices included; and no voice data sent with a request
 
 A fault in the file never widens access, and never keeps a key alive that was taken out: see `ApiKeys.reload`.
@@ -30,6 +31,7 @@ from typing import Any
 
 from sonorant.hosting.versions import version_of
 from sonorant.service.text.formats import TextFormat
+from sonorant.service.text.segmenter import BUFFER_DELAYS_MS
 from sonorant.settings.sources import similar
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class Caller:
     max_voices: int | None = None
     voices: frozenset[str] | None = None
     text_format: TextFormat = TextFormat.PLAIN  # of requests that name none
+    max_buffer_delay_ms: int | None = None  # of sessions that name none
     host: str = ""  # of a caller without a key: where the call comes from; "" = this machine
 
     @property
@@ -197,7 +200,7 @@ def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     if not isinstance(table, dict) or not name or len(name) > MAX_NAME_CHARS:
         raise ApiKeysError(f"{where}: each caller needs a table with a name of at most {MAX_NAME_CHARS} characters")
     limits = ("max_sessions", "max_text_chars", "max_text_chars_per_minute", "max_voices")
-    known = ("sha256", *limits, "text_format", "voices")
+    known = ("sha256", *limits, "text_format", "max_buffer_delay_ms", "voices")
     if unknown := sorted(set(table) - set(known)):
         raise ApiKeysError(
             f"{where}: unknown {', '.join(unknown)}{similar(unknown[0], known)}; the known keys are {', '.join(known)}"
@@ -214,6 +217,12 @@ def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
     formats = [each.value for each in TextFormat]
     if (text_format := table.get("text_format", TextFormat.PLAIN.value)) not in formats:
         raise ApiKeysError(f"{where}: text_format must be one of {', '.join(formats)}, not {text_format!r}")
+    delay_ms = table.get("max_buffer_delay_ms")
+    if delay_ms is not None and (type(delay_ms) is not int or delay_ms not in BUFFER_DELAYS_MS):
+        within = f"{BUFFER_DELAYS_MS.start} to {BUFFER_DELAYS_MS.stop - 1}"
+        raise ApiKeysError(f"{where}: max_buffer_delay_ms must be a whole number of {within}, not {delay_ms!r}")
     allowed = None if voices is None else frozenset(voice.lower() for voice in voices)
     own: dict[str, Any] = {limit: table.get(limit) for limit in limits}
-    return bytes.fromhex(digest), Caller(name, **own, voices=allowed, text_format=TextFormat(text_format))
+    return bytes.fromhex(digest), Caller(
+        name, **own, voices=allowed, text_format=TextFormat(text_format), max_buffer_delay_ms=delay_ms
+    )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from sonorant.engine import EnginePool
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.formats import TextFormat
-from sonorant.service.text.segmenter import CommitMode, TextPolicy
+from sonorant.service.text.segmenter import BUFFER_DELAYS_MS, CommitMode, TextPolicy
 from sonorant.service.text.sentences import language_code
 from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis, check_timestamps
 from sonorant.service.utterance.scheduling import check_scheduling
@@ -17,7 +17,6 @@ DEFAULT_LEAD_MS = 2000
 IDLE_TIMEOUTS_MS = range(100, 3_600_001)
 SILENCES_MS = range(100, 60_001)
 DEFAULT_IDLE_TIMEOUT_MS = 120_000
-BUFFER_DELAYS_MS = range(10, 60_001)
 FIRST_CHUNKS_CHARS = range(1001)
 MAX_UTTERANCE_ID_CHARS = 64
 
@@ -45,7 +44,9 @@ def check_speak_config(
     choice: VoiceChoice,
     engine: EnginePool,
     default_format: TextFormat = TextFormat.PLAIN,
+    default_delay_ms: int | None = None,
 ) -> SpeakSpec:
+    """`default_format`, `default_delay_ms`: the caller's own, for a config that does not say it."""
     idle_ms = config.idle_timeout_ms if config.HasField("idle_timeout_ms") else DEFAULT_IDLE_TIMEOUT_MS
     if idle_ms not in IDLE_TIMEOUTS_MS:
         raise InvalidField(
@@ -66,7 +67,9 @@ def check_speak_config(
             timestamps=check_timestamps(config.timestamps, "config.timestamps"),
             resumable=config.resumable,
             packs_codes=config.resumable and config.pack_codes,
-            policy=check_text_policy(config.text_policy, synthesis.params.language, "config.text_policy"),
+            policy=check_text_policy(
+                config.text_policy, synthesis.params.language, "config.text_policy", default_delay_ms
+            ),
             scheduling=check_scheduling(config.scheduling, "config.scheduling"),
         ),
         max_lead_ms=check_lead(lead_ms, "config.max_lead_ms"),
@@ -94,7 +97,9 @@ def check_lead(max_lead_ms: int, field: str) -> int:
     return max_lead_ms
 
 
-def check_text_policy(policy: speak_pb2.TextPolicy, language: str, path: str) -> TextPolicy:
+def check_text_policy(
+    policy: speak_pb2.TextPolicy, language: str, path: str, default_delay_ms: int | None = None
+) -> TextPolicy:
     if policy.mode not in _COMMIT_MODES:
         raise InvalidField(f"{path}.mode", f"{policy.mode} is no CommitMode")
     for name, limits in (("max_buffer_delay_ms", BUFFER_DELAYS_MS), ("first_chunk_min_chars", FIRST_CHUNKS_CHARS)):
@@ -105,9 +110,10 @@ def check_text_policy(policy: speak_pb2.TextPolicy, language: str, path: str) ->
         if getattr(policy, name) not in limits:
             message = f"{getattr(policy, name)} is not within {limits.start} to {limits.stop - 1}"
             raise InvalidField(f"{path}.{name}", message)
+    delay_ms = policy.max_buffer_delay_ms if policy.HasField("max_buffer_delay_ms") else default_delay_ms
     return TextPolicy(
         mode=_COMMIT_MODES[policy.mode],
-        max_buffer_delay_s=policy.max_buffer_delay_ms / 1000 if policy.HasField("max_buffer_delay_ms") else None,
+        max_buffer_delay_s=None if delay_ms is None else delay_ms / 1000,
         first_chunk_min_chars=policy.first_chunk_min_chars,
         language=language_code(language),
     )

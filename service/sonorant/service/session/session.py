@@ -146,7 +146,7 @@ class ServedSession:
         caller = self._call.caller
         wait_s = check_scheduling(config.scheduling, "config.scheduling").max_wait_s
         choice = await self._parts.voices.choose(config.synthesis.voice, "config.synthesis.voice", caller, wait_s)
-        spec = check_speak_config(config, choice, self._parts.engine, caller.text_format)
+        spec = check_speak_config(config, choice, self._parts.engine, caller.text_format, caller.max_buffer_delay_ms)
         named = await self._parts.dictionaries.named(config.synthesis, "config.synthesis", caller)
         spec = replace(spec, utterance=replace(spec.utterance.over(*named), receipts=self._receipts))
         if self._spec is not None:

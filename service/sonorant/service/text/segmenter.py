@@ -27,6 +27,7 @@ MAX_PAUSE_MS = 5000
 COMPLETE_DELAY_S = 0.1
 SENTENCE_DELAY_S = 0.3
 WORDS_DELAY_S = 2.0
+BUFFER_DELAYS_MS = range(10, 60_001)  # what the caller may say
 PARAGRAPH_PAUSE_MS = 300  # after a segment that ends with a paragraph, beside the silence with which the voice ends it
 _TAIL_CHARS = 32  # enough to see how a text ends
 # Shares of the longest segment: from the first on it may end with a sentence, from the second on with a clause. At the
