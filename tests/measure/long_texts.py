@@ -2,8 +2,10 @@
 
 A server and a gateway of its own speak everyday sentences with a built-in voice: one by one, and as one text, in
 paragraphs, at four doors at once. Told are the words that a recognizer hears wrong, and how level and pitch change from
-the 500 ms before to the 500 ms after a sentence's end: at joints of segments, and within them. A chapter of 5,000 words
-takes long, so it can be had piece by piece: `--words 5000 --keep FOLDER --parts alone`; the text is always the same.
+the 500 ms before to the 500 ms after a sentence's end: at joints of segments, and within them. Ends differ, so
+those of the joints are also spoken within a segment, which begins one sentence later, and compared with themselves. A
+chapter of 5,000 words takes long, so it can be had piece by piece: `--words 5000 --keep FOLDER --parts alone`; the text
+is always the same.
 """
 
 import argparse
@@ -13,7 +15,8 @@ import itertools
 import json
 import random
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -64,6 +67,17 @@ class Word(NamedTuple):
     text_end: int
     start_ms: int
     end_ms: int
+
+
+class Again(NamedTuple):
+    """The two sentences of a joint in a text of their own, in which one segment has both."""
+
+    joint: int  # where the second begins in the long text
+    text: str
+    at: int  # where it begins in this one
+
+
+Change = tuple[float, float, int]  # dB, semitones, and the pause in ms
 
 
 async def over_grpc(client: SpeechClient, text: str, voice: str) -> tuple[bytes, list[Mark]]:
@@ -124,6 +138,9 @@ async def speak(folder: Path, voice: str, sentences: Sequence[str], parts: Seque
 
         missing = [part for part in parts if not (folder / f"{voice}-{part}.pcm").exists()]
         await asyncio.gather(*(write(part) for part in missing if part in doors))
+        again = folder / f"{voice}-again.npz"
+        if "gRPC" in parts and not again.exists():
+            await _joints_again(again, client, sentences, voice)
         if "alone" in missing:
             alone = await _alone(client, sentences, voice)
             np.savez(folder / f"{voice}-alone.npz", *alone)
@@ -131,12 +148,50 @@ async def speak(folder: Path, voice: str, sentences: Sequence[str], parts: Seque
 
 async def _with_places(path: Path, client: SpeechClient, text: str, voice: str) -> bytes:
     """Speak, and write down where words and segments are."""
-    segments = (await client.explain(text, synthesis_config(voice=voice))).segments
+    joints = await _segments(client, text, voice)
     pcm, marks = await over_grpc(client, text, voice)
-    words = [[mark.text_start, mark.text_end, mark.start_ms, mark.end_ms] for mark in marks]
-    places = json.dumps({"joints": [segment.text_start for segment in segments], "words": words})
+    places = json.dumps({"joints": joints, "words": _words(marks)})
     await asyncio.to_thread(path.write_text, places)
     return pcm
+
+
+async def _segments(client: SpeechClient, text: str, voice: str) -> list[int]:
+    """Return where each begins."""
+    explained = await client.explain(text, synthesis_config(voice=voice))
+    return [segment.text_start for segment in explained.segments]
+
+
+def _words(marks: Sequence[Mark]) -> list[tuple[int, int, int, int]]:
+    return [(mark.text_start, mark.text_end, mark.start_ms, mark.end_ms) for mark in marks]
+
+
+async def _joints_again(path: Path, client: SpeechClient, sentences: Sequence[str], voice: str) -> None:
+    """Speak the sentences of each joint within a segment, and write down audio and words."""
+    turns = asyncio.Semaphore(CONCURRENT)
+    joints = await _segments(client, text_of(sentences), voice)
+
+    async def one(again: Again) -> tuple[Again, bytes, list[Mark]] | None:
+        async with turns:
+            if again.at in await _segments(client, again.text, voice):
+                return None
+            return again, *await over_grpc(client, again.text, voice)
+
+    spoken = list(filter(None, await asyncio.gather(*map(one, again_within(sentences, joints)))))
+    words = json.dumps([[*again, _words(marks)] for again, _, marks in spoken])
+    np.savez(path, words=words, **{str(again.joint): np.frombuffer(pcm, np.int16) for again, pcm, _ in spoken})
+
+
+def again_within(sentences: Sequence[str], joints: Sequence[int]) -> Iterator[Again]:
+    """Yield the sentences from the second of a segment to the second of the next one. Segments of one are left out."""
+    text, begins, end = text_of(sentences), list[int](), 0
+    for sentence in sentences:
+        begins.append(text.index(sentence, end))
+        end = begins[-1] + len(sentence)
+    for before, joint in pairwise(joints):
+        first, second = bisect_left(begins, before) + 1, bisect_left(begins, joint)
+        if first < second and second + 1 < len(begins):
+            until = begins[second + 1] + len(sentences[second + 1])
+            yield Again(joint, text[begins[first] : until], joint - begins[first])
 
 
 def hear(folder: Path, voice: str, sentences: Sequence[str], parts: Sequence[str], recognizer: Recognizer) -> None:
@@ -158,10 +213,7 @@ def hear(folder: Path, voice: str, sentences: Sequence[str], parts: Sequence[str
         about = f"{len(pcm) / 2 / RATE_HZ:.1f} s{', the same bytes' if same else ''}"
         print(f"{known[pcm]} of {len(wanted)} by {part}: {about}", flush=True)
         if part == "gRPC":
-            places = json.loads((folder / f"{voice}-places.json").read_text())
-            _tell_joints(
-                text, np.frombuffer(pcm, np.int16), [Word(*word) for word in places["words"]], places["joints"]
-            )
+            _tell_joints(folder, voice, text, np.frombuffer(pcm, np.int16))
 
 
 def text_of(sentences: Sequence[str]) -> str:
@@ -224,15 +276,35 @@ def _wrong(wanted: Sequence[str], samples: Int16Array, recognizer: Recognizer) -
     return edit_distance(wanted, heard)
 
 
-def _tell_joints(text: str, samples: Int16Array, marks: Sequence[Word], joints: Sequence[int]) -> None:
-    for name, at_joint in (("joints of segments", True), ("sentence ends within them", False)):
-        changes = [
-            _change(samples, before, after)
-            for before, after in pairwise(marks)
-            if text[before.text_end - 1] in ".!?"
-            and at_joint == any(before.text_end <= at <= after.text_start for at in joints)
-        ]
-        _tell(name, changes)
+def _tell_joints(folder: Path, voice: str, text: str, samples: Int16Array) -> None:
+    places = json.loads((folder / f"{voice}-places.json").read_text())
+    marks, joints = [Word(*word) for word in places["words"]], places["joints"]
+    at_joints, within = dict[int, Change](), list[Change]()
+    for before, after in pairwise(marks):
+        if text[before.text_end - 1] in ".!?":
+            change = _change(samples, before, after)
+            joint = next((at for at in joints if before.text_end <= at <= after.text_start), None)
+            if joint is None:
+                within.append(change)
+            else:
+                at_joints[joint] = change
+    _tell("joints of segments", list(at_joints.values()))
+    _tell("sentence ends within them", within)
+    spoken = np.load(folder / f"{voice}-again.npz")
+    both = list[tuple[Change, Change]]()
+    for joint, _, at, words in json.loads(str(spoken["words"])):
+        for before, after in pairwise(Word(*word) for word in words):
+            if joint in at_joints and before.text_end <= at <= after.text_start:
+                both.append((at_joints[joint], _change(spoken[str(joint)], before, after)))
+    _tell("of these joints", [joint for joint, _ in both])
+    _tell("the same sentences within a segment", [again for _, again in both])
+    chance = np.random.default_rng(35)
+    changes = np.abs(np.array(both, float))  # [joints, at a joint or within, dB and semitones and ms]
+    drawn = changes[chance.integers(0, len(both), (1000, len(both)))]
+    more = np.nanmedian(drawn[:, :, 0], 1) - np.nanmedian(drawn[:, :, 1], 1)
+    for number, unit in enumerate(("dB", "semitones", "ms")):
+        low, high = np.quantile(more[:, number], (0.05, 0.95))
+        print(f"more at joints: {low:.2f} to {high:.2f} {unit} (90 %)")
 
 
 def _for_recognizers(samples: Int16Array) -> Int16Array:
@@ -240,7 +312,7 @@ def _for_recognizers(samples: Int16Array) -> Int16Array:
     return heard
 
 
-def _change(samples: Int16Array, before: Word, after: Word) -> tuple[float, float, int]:
+def _change(samples: Int16Array, before: Word, after: Word) -> Change:
     """Return dB, semitones and the pause in ms from one word to the next.
 
     The pause is looked for in the audio: within a segment marks are off by 70 ms on average, at its beginning by 10, so
@@ -262,9 +334,9 @@ def _change(samples: Int16Array, before: Word, after: Word) -> tuple[float, floa
     return levels[1] - levels[0], 12 * float(np.log2(pitches[1] / pitches[0])), length * BLOCK_MS
 
 
-def _tell(name: str, changes: Sequence[tuple[float, float, int]]) -> None:
+def _tell(name: str, changes: Sequence[Change]) -> None:
     level, pitch, pause = (np.nanmedian(np.abs(each)) for each in zip(*changes, strict=True))
-    print(f"{len(changes)} {name}: level {level:.1f} dB, pitch {pitch:.1f} semitones, pause {pause:.0f} ms (medians)")
+    print(f"{len(changes)} {name}: level {level:.2f} dB, pitch {pitch:.2f} semitones, pause {pause:.0f} ms (medians)")
 
 
 def main() -> None:
