@@ -12,6 +12,7 @@ from wyoming.client import AsyncTcpClient
 from wyoming.tts import Synthesize
 
 from sonorant.engine import FinishReason
+from sonorant.service.utterance.speech import Speech
 from tests.gateway.cartesia_client import text
 from tests.gateway.harness import Door, gateway
 from tests.service.fake_engine import FakeEngine
@@ -104,6 +105,14 @@ async def test_every_door_tells_words_that_nobody_hears(said: str, code: str | N
         for message in await last_messages(door, said):
             told = [each["code"] for each in message.get("warnings", ())] or [message.get("X-Warnings")]
             assert told == [code]
+
+
+async def test_every_door_tells_words_that_the_model_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Speech, "skipped_words", lambda _: ["but"])
+    async with gateway(FakeEngine(), wyoming_listen="127.0.0.1:0") as door:
+        for message in await last_messages(door, SAID):
+            told = [(each["code"], each["message"][-5:]) for each in message.get("warnings", ())]
+            assert told == [("WORDS_SKIPPED", ": but")] or message["X-Warnings"] == "WORDS_SKIPPED"
 
 
 @pytest.mark.parametrize(

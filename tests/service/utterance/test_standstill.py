@@ -1,4 +1,4 @@
-"""Marks of a model that loses its text, stands still in it and leaps: spread out, and said to be estimates."""
+"""A model that loses its text, stands still in it and leaps: marks are spread out, and what it passed over is named."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sonorant.service.utterance.signs import STANDING, Signs
-from sonorant.service.utterance.word_times import REPORT_MS, STANDSTILL_MS, TimedWord, WordTimes
+from sonorant.service.utterance.word_times import REPORT_MS, STANDSTILL_MS, TimedWord, WordTimes, skipped
 from tests.service.fake_speech import as_written
 
 RATE = 24_000
@@ -89,3 +89,31 @@ def test_standing_still_counts_frames_with_sound_at_one_place(size: int) -> None
     assert signs.num_standing == len(range(36, 140, 2)) < STANDING
     signs.push(codes, samples, 139, None)
     assert signs.num_standing == 0, "all is said"
+
+
+def said(*times: tuple[str, float | None]) -> list[str]:
+    """Return what was skipped of words, each with when it begins."""
+    begins, text = dict[int, float | None](), ""
+    for word, begins_ms in times:
+        begins[len(text)] = begins_ms
+        text += f"{word} "
+    return skipped(text, begins.__getitem__, lambda word: "\u0627" not in word)
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ([("They", 0), ("left", 250), ("yesterday.", 500)], []),
+        ([("They", 0), ("left", 250), ("yesterday.", None)], ["yesterday."]),
+        ([("They", 0), ("left", None), ("early", None)], ["left", "early"]),
+        ([("They", None)], ["They"]),
+        ([("So", 0), ("Edinburgh,", 200), ("Emma,", 230), ("how", 900)], ["Edinburgh,"]),
+        ([("So", 0), ("how", 200), ("are", 220), ("you", 240), ("all", 260), ("now", 1100)], ["how", "are", "you"]),
+        ([("I", 0), ("am", 10), ("a", 20), ("b", 30), ("c", 40), ("well", 300)], []),  # letters are quick to say
+        ([("one", 0), ("two", 300), ("\u0627" * 20, 400), ("three", 401)], []),  # nothing is given of it
+        ([("\u0627", None), ("!", None), ("so", 0)], []),
+        ([], []),
+    ],
+)
+def test_what_was_passed_over_is_named(times: list[tuple[str, float | None]], words: list[str]) -> None:
+    assert said(*times) == words

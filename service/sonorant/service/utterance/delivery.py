@@ -32,7 +32,7 @@ Message: TypeAlias = (
     | synthesis_pb2.Warning
 )
 # How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
-MAX_LOST_WORDS = 64  # of the warning that names them
+MAX_LOST_WORDS = 64  # of a warning that names them
 PHRASE_WAIT_S = 0.005
 SILENT_FRAMES = 8  # written at once; encoded as Opus they take some 7 ms
 
@@ -63,7 +63,9 @@ class Delivery:
         self._packing = CodesHeader.of(spec.info) if spec.packs_codes else None
         self._started = False
         self.warnings: list[synthesis_pb2.Warning] = []  # that were sent
-        self.lost_words: list[str] = []  # of segments that are over, words of which the model is given nothing
+        # Of segments that are over: words of which the model is given nothing, and those that it has passed over
+        self.lost_words: list[str] = []
+        self.skipped_words: list[str] = []
         self._flush_id = 0
         # Of the current segment:
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
@@ -90,7 +92,9 @@ class Delivery:
                 # Marks of words that were known to be complete only after all their audio had gone out.
                 if self._spec.timestamps:
                     await self._send_marks(0, send)
-                self.lost_words += self._spec.info.lost_words(segment.text)[: MAX_LOST_WORDS - len(self.lost_words)]
+                self.lost_words += self._spec.info.lost_words(segment.text)
+                self.skipped_words += speech.skipped_words()
+                del self.lost_words[MAX_LOST_WORDS:], self.skipped_words[MAX_LOST_WORDS:]
                 assert segment.end is not None, "it is complete"
                 if segment.end.last:
                     break

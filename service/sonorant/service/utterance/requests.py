@@ -36,7 +36,7 @@ from sonorant.tts.v1 import synthesis_pb2
 from sonorant.tts.v1.dictionary_pb2 import DictionaryReference
 
 MAX_LANGUAGE_CHARS = 64
-MAX_LEFT_OUT_CHARS = 200  # of the warning that names words
+MAX_LEFT_OUT_CHARS = 200  # of a warning that names words
 _TOP_K_OFF_FROM = 1 << 20  # more than any codebook has entries
 
 _FORMATS = {
@@ -80,6 +80,12 @@ def left_out(words: Sequence[str]) -> Warned:
     """Return the warning about words of which the model is given nothing."""
     what = ", ".join(words)[:MAX_LEFT_OUT_CHARS]
     return Warned("WORDS_LEFT_OUT", f"not spoken, as the checkpoint knows no letter of them: {what}")
+
+
+def passed_over(words: Sequence[str]) -> Warned:
+    """Return the warning about words that the model has passed over."""
+    what = ", ".join(words)[:MAX_LEFT_OUT_CHARS]
+    return Warned("WORDS_SKIPPED", f"by its own report the model did not speak: {what}")
 
 
 @dataclass(frozen=True, slots=True)

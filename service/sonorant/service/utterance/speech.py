@@ -26,7 +26,7 @@ from sonorant.service.utterance.segment_frames import SegmentFrames
 from sonorant.service.utterance.segments import Segment, Segments
 from sonorant.service.utterance.signs import BABBLE_LONGER, STANDING, SUSPECT_STANDING
 from sonorant.service.utterance.statistics import Statistics
-from sonorant.service.utterance.word_times import WordTimes
+from sonorant.service.utterance.word_times import WordTimes, skipped
 from sonorant.tts.v1 import audio_pb2
 
 MAX_HEALS = 2  # per utterance
@@ -234,6 +234,12 @@ class Speech:
         elif self.state is State.OVER:
             self._move(State.WAITING)
         return before - self.frames.num_frames
+
+    def skipped_words(self) -> list[str]:
+        """Return words of the segment, which is over, that the model has passed over by its own report. None is known
+        of frames that another session made, or that come from the phrase cache."""
+        times = self.stream.text_times if isinstance(self.stream, EngineStream) and self.known is None else None
+        return [] if times is None else skipped(self.segment.text, times.reached_ms, self.spec.info.gives_letters)
 
     def gave_all(self) -> None:
         """All frames of the segment were given out, and what follows them."""

@@ -19,7 +19,7 @@ from sonorant.service.text.segmenter import EndSegment, Event, Segmenter, Text
 from sonorant.service.utterance.allowance import Allowance
 from sonorant.service.utterance.delivery import Delivery, Send
 from sonorant.service.utterance.receipts import FreeText
-from sonorant.service.utterance.requests import UtteranceSpec, Warned, left_out
+from sonorant.service.utterance.requests import UtteranceSpec, Warned, left_out, passed_over
 from sonorant.service.utterance.resumption import CHARS_PER_S, Resumption
 from sonorant.service.utterance.segments import Segment, Segments
 from sonorant.service.utterance.speech import Speech
@@ -242,6 +242,8 @@ class Utterance:
                 await self._delivery.warn(send, Warned("NO_SPEAKABLE_TEXT", f"nothing was spoken: {what}"))
             elif lost := self._delivery.lost_words:
                 await self._delivery.warn(send, left_out(lost))
+            if skipped := self._delivery.skipped_words:
+                await self._delivery.warn(send, passed_over(skipped))
             if ignored := self.segmenter.reading.ignored:
                 what = ", ".join(ignored)[:MAX_IGNORED_CHARS]
                 await self._delivery.warn(send, Warned("MARKUP_IGNORED", f"without effect: {what}"))

@@ -11,9 +11,9 @@ sound at one place its words are estimated, and words of a leap are spread out. 
 
 import itertools
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sonorant.service.audio.pcm import Samples
@@ -31,6 +31,9 @@ LEAST_OF_A_LEAP = 0.25  # share of it that a word lasts at least, even if the en
 STANDSTILL_MS = 3000  # sound after a word's estimated duration from which on the next words are estimated
 UNMEASURED_CHUNKS = 8  # of audio that may wait to be measured until somebody asks
 UNREAD_CHARS = 256  # of text that may wait to be divided into words until somebody asks; this takes some 0.2 ms
+# So many units in less than so much time each were leapt over. Of 906 utterances of the included voices one had less
+# than 19 ms each: 7, and a recognizer missed the two words there, too.
+LEAP_UNITS, LEAP_MS_PER_UNIT = 12, 10.0
 REPORT_MS = 200  # a word that begins later than reported by more than this, two frames and a bit, is an estimate
 
 
@@ -65,6 +68,25 @@ def units(word: str) -> int:
     """Return a word's estimated duration in units: one per letter, with the gap after it."""
     num_long = len(_LONG.findall(word))
     return 1 + sum(map(str.isalnum, word)) + 3 * num_long + (4 if word[-1] in _PAUSES else 0)
+
+
+def skipped(text: str, reached_ms: ReachedMs, is_given: Callable[[str], bool]) -> list[str]:
+    """Return the words of a segment, as it is spoken, that its speech passed over by the engine's report: those that
+    it did not reach, now that it is over, and those over which it leapt. `is_given`: whether the model has a word."""
+    words = [match for match in _WORD.finditer(text) if is_speakable(match[0]) and is_given(match[0])]
+    begins_ms = list[float]()
+    for word in words:
+        if (begin_ms := reached_ms(word.start())) is None:
+            break
+        begins_ms.append(begin_ms)
+    passed = set(range(len(begins_ms), len(words)))
+    ends_units = list(itertools.accumulate((units(word[0]) for word in words), initial=0))
+    for first, begin_ms in enumerate(begins_ms):
+        after = bisect_left(ends_units, ends_units[first] + LEAP_UNITS)
+        most_ms = LEAP_MS_PER_UNIT * (ends_units[min(after, len(words))] - ends_units[first])
+        if after < len(begins_ms) and begins_ms[after] - begin_ms < most_ms:
+            passed |= set(range(first, after))
+    return [words[number][0] for number in sorted(passed)]
 
 
 class WordTimes:
