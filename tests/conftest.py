@@ -1,3 +1,4 @@
+import gc
 import importlib.util
 import os
 import signal
@@ -17,6 +18,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Before Triton is imported anywhere: without a GPU its kernels are interpreted, on the CPU.
 if importlib.util.find_spec("triton") and not os.path.exists("/dev/nvidiactl"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# What is made while all tests are read stays: the collector need not look for garbage there, now or later.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
+
 
 # A shell that starts us in the background has SIGINT ignored, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
