@@ -19,6 +19,7 @@ from sonorant.service.listening import accepting
 from sonorant.service.server import serve
 from sonorant.service.settings import ServiceConfig
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2_grpc, voice_service_pb2_grpc
+from sonorant.tts.v1.text_to_speech_service_pb2 import GetCapabilitiesRequest
 
 Stub = text_to_speech_service_pb2_grpc.TextToSpeechServiceStub
 
@@ -106,6 +107,15 @@ async def eventually(observe: Callable[[], Any], expected: object, timeout_s: fl
             return
         assert loop.time() < deadline_s, f"{seen!r} is still not {expected!r}"
         await asyncio.sleep(0.005)
+
+
+async def stands_still(server: Served, engine: Any) -> None:
+    """Wait until the engine makes nothing more while the server answers others."""
+    before = -1
+    while before != engine.frames_made:
+        before = engine.frames_made
+        for _ in range(5):
+            await server.stub.GetCapabilities(GetCapabilitiesRequest())
 
 
 def config(**synthesis: Any) -> speak_pb2.SpeakConfig:

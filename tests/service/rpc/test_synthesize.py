@@ -23,7 +23,7 @@ from sonorant.tts.v1.voice_service_pb2 import (
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
 from tests.service.fake_streams import FakeStream
-from tests.service.harness import eventually, failure, served
+from tests.service.harness import eventually, failure, served, stands_still
 
 SEEDED = {"sampling": {"seed": 7}}
 WAV = {"audio": {"encoding": audio_pb2.AUDIO_ENCODING_WAV}}
@@ -141,7 +141,7 @@ async def test_a_reader_that_stops_gets_no_more_made_and_its_stream_is_freed_on_
         async with grpc.aio.insecure_channel(server.address, options=options) as channel:
             call = type(server.stub)(channel).SynthesizeStream(SynthesizeStreamRequest(text="a" * 600))
             await call.read()
-            await asyncio.sleep(0.3)
+            await stands_still(server, engine)
             assert engine.num_streams == 1, "the server waits in the middle of a write"
             call.cancel()
             await eventually(lambda: engine.num_streams, 0, 2)

@@ -26,6 +26,7 @@ from tests.service.harness import (
     say,
     served,
     speak,
+    stands_still,
 )
 
 COMPLETED = synthesis_pb2.FINISH_REASON_COMPLETED
@@ -235,10 +236,9 @@ async def test_a_client_that_stops_reading_bounds_what_is_made() -> None:
             await call.write(speak_pb2.SpeakRequest(config=config()))
             await call.write(say("a" * 300))
             await call.write(end())
-            before = engine.frames_made
-            await asyncio.sleep(0.5)
-            made = engine.frames_made - before
-            assert made < 200, "unpaced, yet bounded by credit and the client's window"
+            await eventually(lambda: engine.frames_made > 0, True)
+            await stands_still(server, engine)
+            assert engine.frames_made < 200, "unpaced, yet bounded by credit and the client's window"
             await call.done_writing()
             transcript = await read_all(call)
             assert transcript.done["u1"].stats.codec_frames == 600
