@@ -19,6 +19,7 @@ from sonorant.client import __version__
 from sonorant.gateway.settings import parse_args as gateway_settings
 from sonorant.service.config import parse_args as server_settings
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AUDIO_ENCODING_OGG_OPUS, AudioFormat
+from sonorant.tts.v1.speak_pb2 import COMMIT_MODE_SENTENCE, TextPolicy
 from sonorant.tts.v1.synthesis_pb2 import PRIORITY_BATCH, TEXT_FORMAT_MARKDOWN, Sampling, Scheduling
 from tests.clients.cli._support import sonorant, start
 from tests.clients.scripted_server import LOUD, scripted_server
@@ -75,6 +76,7 @@ async def test_every_setting_reaches_the_server() -> None:
         voice += ["--pronounce", "SQL=sequel", "--pronounce", "R&D=are and dee"]
         voice += ["--text-format", "markdown", "--leave-out", "code", "--leave-out", "link", "--directions"]
         when = ["--batch", "--max-wait-ms", "700"]
+        when += ["--commit", "sentence", "--max-buffer-delay-ms", "90", "--first-chunk-min-chars", "12"]
         await sonorant("say", "x", "--server", target, "--raw", *flags, *voice, *audio, *when)
     synthesis = speech.received[0].config.synthesis
     expected = Sampling(
@@ -105,6 +107,8 @@ async def test_every_setting_reaches_the_server() -> None:
     assert synthesis.audio == expected_audio
     assert (synthesis.speed, synthesis.volume_gain_db, synthesis.max_audio_ms) == (1.5, -3, 900)
     assert speech.received[0].config.scheduling == Scheduling(priority=PRIORITY_BATCH, max_wait_ms=700)
+    policy = TextPolicy(mode=COMMIT_MODE_SENTENCE, max_buffer_delay_ms=90, first_chunk_min_chars=12)
+    assert speech.received[0].config.text_policy == policy
 
 
 async def test_stdin_is_spoken_while_it_is_still_open() -> None:

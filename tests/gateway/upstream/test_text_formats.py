@@ -86,6 +86,14 @@ async def test_the_websocket_takes_a_text_policy(policy: dict[str, Any]) -> None
     assert rest == expected.get(policy.get("commit", ""), b"")
 
 
+async def test_the_websocket_begins_when_there_is_enough_text() -> None:
+    async with gateway(FakeEngine()) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "first_chunk_min_chars": len(SENTENCES)})
+        await say(socket, *SENTENCES)
+        messages, heard = await until(socket, "session.done")
+    assert messages[0]["sentence_text"] == SENTENCES and heard == spoken(SENTENCES, 1)
+
+
 async def test_a_key_has_a_delay_of_its_own_at_every_door(tmp_path: Path) -> None:
     """The last word, which by default waits for what follows it, is spoken although nothing does."""
     half, keys = "Half a sen", tmp_path / "keys.toml"
@@ -125,7 +133,9 @@ async def until_audio(socket: Any) -> bytes:
 
 
 async def test_a_policy_does_not_go_with_splitting() -> None:
-    async with gateway(FakeEngine()) as door, connect(door) as socket:
-        await socket.send_json({**PCM, "split_granularity": "sentence", "commit": "manual"})
-        message = await socket.receive_json(timeout=10)
-        assert message["type"] == "error" and "only without split_granularity" in str(message)
+    async with gateway(FakeEngine()) as door:
+        for policy in ({"commit": "manual"}, {"max_buffer_delay_ms": 100}, {"first_chunk_min_chars": 5}):
+            async with connect(door) as socket:
+                await socket.send_json({**PCM, "split_granularity": "sentence", **policy})
+                message = await socket.receive_json(timeout=10)
+                assert message["type"] == "error" and "only without split_granularity" in str(message)

@@ -51,11 +51,18 @@ class StreamConfig(VoiceFields):
         description="Speak all text to its end if none comes for this long; default: 300 after a sentence, else 2000. "
         "Only without splitting. A Sonorant extension.",
     )
+    first_chunk_min_chars: int | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="Begin to speak when there is so much text. Only without splitting. A Sonorant extension.",
+    )
 
     def check(self) -> None:
         is_split = self.split_granularity not in (None, "none")
-        if is_split and (self.commit is not None or self.max_buffer_delay_ms is not None):
-            raise Refusal(400, "commit, max_buffer_delay_ms: only without split_granularity", param="split_granularity")
+        policy = ("commit", "max_buffer_delay_ms", "first_chunk_min_chars")
+        if is_split and any(getattr(self, name) is not None for name in policy):
+            raise Refusal(400, f"{', '.join(policy)}: only without split_granularity", param="split_granularity")
         if (self.stream_audio or self.word_timestamps) and self.response_format != "pcm":
             raise Refusal(400, "response_format: stream_audio and word_timestamps need pcm", param="response_format")
         if self.word_timestamps and not self.stream_audio:
@@ -64,7 +71,11 @@ class StreamConfig(VoiceFields):
     async def to_speak_config(self, catalog: Catalog, text_format: str) -> SpeakConfig:
         return SpeakConfig(
             synthesis=await self.to_config(catalog, "pcm_s16le", text_format),
-            text_policy=text_policy(self.commit or "", max_buffer_delay_ms=self.max_buffer_delay_ms),
+            text_policy=text_policy(
+                self.commit or "",
+                max_buffer_delay_ms=self.max_buffer_delay_ms,
+                first_chunk_min_chars=self.first_chunk_min_chars,
+            ),
             timestamps=TIMESTAMP_MODE_WORD if self.word_timestamps else TIMESTAMP_MODE_UNSPECIFIED,
             max_lead_ms=self.max_lead_ms,
         )
