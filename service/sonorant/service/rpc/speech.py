@@ -40,6 +40,9 @@ from sonorant.tts.v1 import (
 
 # A gRPC client accepts messages of 4 MiB by default; 64 KiB of that are left for everything that is not audio.
 MAX_UNARY_AUDIO_BYTES = 4 * 1024 * 1024 - 64 * 1024
+# The text that most clients send with the call goes to the engine first; a client that waits for the metadata before it
+# sends anything gets it this much later.
+METADATA_WAITS_S = 0.001
 RESUMING = "sonorant-resuming"  # metadata of calls that resume what another server has begun
 
 
@@ -116,7 +119,8 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._sessions.add(session)  # before the next await, as a drain may begin there
         call_context.on_call_end(lambda _call: self._sessions.discard(session))
         await self._parts.limits.enter(call.caller, call_context.on_call_end)
-        self._run(session.run(requests), session.outbox)  # begins while the metadata is on its way
+        self._run(session.run(requests), session.outbox)
+        await session.begun(within_s=METADATA_WAITS_S)
         await self._greet(context, call, ("x-session-id", session_id))
         async for response in session.outbox.responses():
             yield response

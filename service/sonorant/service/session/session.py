@@ -6,6 +6,7 @@ through the outbox.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -53,6 +54,7 @@ class ServedSession:
         self._idle_timer: asyncio.TimerHandle | None = None
         self._drain_ms: int | None = None  # set while the server drains
         self._last_message_s = time.monotonic()
+        self._begun = asyncio.Event()
         self._takes = False  # whether a message is being handled: its text may wait for its turn
         self._keepalives = keepalives
         self._keepalive: Keepalive | None = None  # set if the client asked for keepalives
@@ -64,6 +66,7 @@ class ServedSession:
                 self._tasks = tasks
                 self._turns.enter(tasks)
                 await self._begin(requests)
+                self._begun.set()
                 reader = tasks.create_task(self._read(requests))
                 await self._turns.run()
                 reader.cancel()
@@ -79,6 +82,12 @@ class ServedSession:
             if self._keepalive is not None:
                 self._keepalives.forget(self._keepalive)
             self._turns.abort()
+
+    async def begun(self, within_s: float) -> None:
+        """Wait until the first message has been taken, but not longer than so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await self._begun.wait()
 
     def go_away(self, drain_ms: int) -> None:
         """Handle a drain of the server: tell the client, finish open utterances, and begin no new ones.
