@@ -10,6 +10,7 @@ from sonorant.engine.sizes import (
     allowed_bytes,
     holds_standby,
     listeners,
+    max_pass_frames,
     missing_bytes,
     real_time_factor,
     slots_of,
@@ -63,10 +64,10 @@ def test_a_standby_fits_where_a_pair_keeps_its_slots_with_half_the_memory(
 
 def test_too_little_memory_is_missing_and_a_shorter_context_needs_less(large: Checkpoint) -> None:
     config = EngineConfig(large.folder)
-    missing = missing_bytes(6 * GIB, large, config)
+    missing = missing_bytes(7 * GIB, large, config)
     assert 0 < missing < GIB
-    assert missing_bytes(6 * GIB + missing, large, config) == 0
-    assert missing_bytes(6 * GIB, large, config.but(max_context=1024)) < missing
+    assert missing_bytes(7 * GIB + missing, large, config) == 0
+    assert missing_bytes(7 * GIB, large, config.but(max_context=1024)) < missing
 
 
 def test_what_may_be_taken_is_what_is_free_and_allowed() -> None:
@@ -80,6 +81,11 @@ def test_what_is_left_open_follows_from_the_slots(left_open: EngineConfig) -> No
     assert sizes(with_sizes(left_open, None)) == (32, 32, 256, 32)  # the CPU
     assert sizes(with_sizes(left_open, 64)) == (64, 32, 256, 64)
     assert sizes(with_sizes(left_open, 2048)) == (2048, 1024, 1024, 128)
+
+
+def test_a_card_with_few_slots_decodes_fewer_frames_in_a_pass() -> None:
+    assert [max_pass_frames("cuda", slots) for slots in (8, 32, 64, 256, 2048)] == [128, 128, 256, 1024, 1024]
+    assert max_pass_frames("cpu", 2048) == 96
 
 
 def test_references_of_clones_are_kept_for_a_quarter_of_the_slots(left_open: EngineConfig) -> None:

@@ -12,6 +12,8 @@ CPU_SLOTS = 32
 SMALLEST_CARD_SLOTS, LARGEST_CARD_SLOTS = 8, 2048
 MAX_CPU_DECODE_BATCH, MAX_CARD_DECODE_BATCH = 32, 128  # the codec is no faster with more rows than that
 LEAST_KEPT_REFERENCES = 16
+CPU_PASS_FRAMES = 96
+LEAST_PASS_FRAMES, PASS_FRAMES_PER_SLOT, MOST_PASS_FRAMES = 128, 4, 1024  # on a card
 CPU_PREFILL_ROWS, CARD_PREFILL_ROWS = 256, 1024
 MANY_SLOTS = 512  # a card for so many computes CARD_PREFILL_ROWS prompt rows in a few milliseconds
 
@@ -19,7 +21,7 @@ TYPICAL_POSITIONS = 256  # KV positions that a typical stream needs: a prompt an
 STATE_SHARE = 0.6  # share of the memory beside the weights that is for the streams' state
 STANDBY_STATE_SHARE = 0.8  # of the typical state of all slots, which a pair beside a standby must have room for
 WORKERS_BYTES = 4 * GIB  # contexts, libraries, graphs and activations of a pair with many slots
-LEAST_WORKERS_BYTES = 2.5 * GIB  # the same with few slots, with the codec's weights
+LEAST_WORKERS_BYTES = 3.5 * GIB  # the same with few slots, with the codec's weights
 ENCODER_BYTES = 2 * GIB  # those of an encoder of recordings, with its weights
 
 # The share of a frame's duration that the workers may spend on making it; the rest is for prompts, first chunks and
@@ -55,6 +57,15 @@ def with_sizes(config: EngineConfig, card_slots: int | None) -> EngineConfig:
         kept_references=_chosen(config.code2wav.kept_references, max(LEAST_KEPT_REFERENCES, slots // 4)),
         max_decode_batch=_chosen(config.code2wav.max_decode_batch, min(most, slots)),
     )
+
+
+def max_pass_frames(device_type: str, num_slots: int) -> int:
+    """Return how many frames of all rows together a pass of the codec may have, which bounds the memory of its
+    activations: some 5 MB per frame in the published size. On a card, graphs keep what the largest pass takes, so a
+    card with few slots has smaller ones."""
+    if device_type == "cpu":
+        return CPU_PASS_FRAMES
+    return max(LEAST_PASS_FRAMES, min(MOST_PASS_FRAMES, PASS_FRAMES_PER_SLOT * num_slots))
 
 
 def _chosen(asked: int, found: int) -> int:

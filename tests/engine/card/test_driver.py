@@ -158,7 +158,7 @@ def test_a_server_takes_no_more_than_it_is_allowed(caplog: pytest.LogCaptureFixt
 
 def test_what_is_missing_is_told_before_anything_is_loaded() -> None:
     config = EngineConfig.of(resolve_model("qwen3-tts-12hz-1.7b-customvoice"), gpu_memory_gib=4.0)
-    with pytest.raises(EngineError, match=r"needs 6\.\d GiB and may take 4.0 GiB of Large .*allow more"):
+    with pytest.raises(EngineError, match=r"needs 7\.\d GiB and may take 4.0 GiB of Large .*allow more"):
         auto.sized([config])
 
 

@@ -41,13 +41,13 @@ def test_the_published_sizes() -> None:
     assert need.wanted_state == 1024 * need.state
     assert talker_need(checkpoint, config.but(num_pages=7)).state == 7 * 16 * 28 * 2 * 8 * 128 * 2
     half, full = (code2wav_need(checkpoint, config.but(code2wav_dtype=dtype)) for dtype in ("float16", "float32"))
-    assert (2 * half.weights, 2 * half.state) == (full.weights, full.state)
+    assert (2 * half.weights, 2 * half.state, 2 * half.activations) == (full.weights, full.state, full.activations)
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:
-    need = MemoryNeed(torch.device("cuda:0"), weights=4 * 2**30, state=2**29, wanted_state=2**33)
+    need = MemoryNeed(torch.device("cuda:0"), weights=4 * 2**30, state=2**29, wanted_state=2**33, activations=2**28)
     check_fit("the talker", need, need.total)
-    assert need.total == 4 * 2**30 + 2**29 + CUDA_BYTES
+    assert need.total == 4 * 2**30 + 2**29 + 2**28 + CUDA_BYTES
     with pytest.raises(EngineError, match=r"the talker needs 5.5 GiB .*4.0 GiB for weights.* cuda:0 has 5.0 GiB free"):
         check_fit("the talker", need, 5 * 2**30)
     assert free_bytes(CPU) > 2**28

@@ -16,9 +16,12 @@ from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.rounded import Rounding, use_rounded
 from sonorant.engine.model.speaker_encoder import SpeakerEncoder
 from sonorant.engine.model.talker import Talker
+from sonorant.engine.sizes import max_pass_frames
 from sonorant.engine.types import MAX_RECORDING_S
 
-CUDA_BYTES = 2**30  # per worker on a GPU: context, libraries, graphs, first activations
+CUDA_BYTES = int(0.8 * 2**30)  # per worker on a GPU: context, libraries, graphs
+# That graphs of the codec keep for a pass, of its widest layer's float16 output: measured with 128 to 1,024 frames.
+PASS_ACTIVATIONS = 14
 ENCODER_ACTIVATIONS = 4  # of its largest layer, at the same time
 UNLIMITED = 2**63  # bytes
 PROMPT_POSITIONS = 512  # room for a prompt beside the frames
@@ -32,10 +35,12 @@ class MemoryNeed:
     weights: int
     state: int  # the least that works: KV pages, or the codec's state of each slot
     wanted_state: int  # enough for an utterance of default length in every slot
+    activations: int = 0  # on a GPU, beside those in CUDA_BYTES
 
     @property
     def total(self) -> int:
-        return self.weights + self.state + (CUDA_BYTES if self.device.type == "cuda" else 0)
+        on_gpu = CUDA_BYTES + self.activations if self.device.type == "cuda" else 0
+        return self.weights + self.state + on_gpu
 
 
 def talker_need(checkpoint: Checkpoint, config: EngineConfig, *, rounding: Rounding | None = None) -> MemoryNeed:
@@ -61,7 +66,11 @@ def code2wav_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed:
         state = decoder.new_state(config.num_codec_states)
     values = sum(array.numel() for array in (state.tails, state.keys, state.values))
     weights = _num_values(decoder) * itemsize
-    return MemoryNeed(find_device(config.code2wav.device), weights, values * itemsize, values * itemsize)
+    device, sizes = find_device(config.code2wav.device), checkpoint.codec.decoder
+    frames = max_pass_frames(device.type, config.talker.num_slots)
+    widest = sizes.frame_samples * (sizes.decoder_dim >> len(sizes.upsample_rates))
+    activations = PASS_ACTIVATIONS * frames * widest * itemsize
+    return MemoryNeed(device, weights, values * itemsize, values * itemsize, activations)
 
 
 def encoder_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed | None:

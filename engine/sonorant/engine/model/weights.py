@@ -120,22 +120,23 @@ def init_random(module: nn.Module, device: torch.device, dtype: torch.dtype, see
     parameters of SnakeBeta (alpha, beta) are zero as at the start of their training.
     """
     generator = torch.Generator(device).manual_seed(seed)
-    is_meta = any(tensor.is_meta for tensor in module.state_dict().values())
-    if is_meta:  # `to_empty` would import PyTorch's compiler, which takes seconds
-        empty = {name: torch.empty(t.shape, dtype=t.dtype, device=device) for name, t in module.state_dict().items()}
-        module.load_state_dict(empty, assign=True)
-    else:
-        module.to(device)
-    for name, tensor in module.state_dict().items():
-        if not tensor.is_floating_point():
-            tensor.zero_()
-        elif tensor.ndim >= 2:
-            fan_in = math.prod(tensor.shape[1:])
-            std = 0.02 if "embed" in name else 1 / math.sqrt(fan_in)
-            tensor.normal_(0.0, std, generator=generator)
-        else:
-            tensor.fill_(0.0 if name.rpartition(".")[2] in ("bias", "alpha", "beta") else 1.0)
-    module.to(dtype).requires_grad_(False).eval()
+    # `to_empty` would import PyTorch's compiler, which takes seconds. Tensors are made one after the other, because all
+    # of them in float32 beside all of them as `dtype` would take three times as much memory as the module.
+    module.load_state_dict(
+        {name: _random(name, like, device, dtype, generator) for name, like in module.state_dict().items()},
+        assign=True,
+    )
+    module.to(device, dtype).requires_grad_(False).eval()
+
+
+def _random(name: str, like: Tensor, device: torch.device, dtype: torch.dtype, generator: torch.Generator) -> Tensor:
+    tensor = torch.empty(like.shape, dtype=like.dtype, device=device)
+    if not tensor.is_floating_point():
+        return tensor.zero_()
+    if tensor.ndim < 2:
+        return tensor.fill_(0.0 if name.rpartition(".")[2] in ("bias", "alpha", "beta") else 1.0).to(dtype)
+    std = 0.02 if "embed" in name else 1 / math.sqrt(math.prod(tensor.shape[1:]))
+    return tensor.normal_(0.0, std, generator=generator).to(dtype)
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction
 from sonorant.engine.card.card import Card
 from sonorant.engine.card.device import assumed
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.code2wav.run.runner import ATTENDED_ROWS, MAX_PASS_FRAMES, speak_plainly
+from sonorant.engine.code2wav.run.runner import ATTENDED_ROWS, speak_plainly
 from sonorant.engine.code2wav.schedule.passes import shapes
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import bucket_sizes
@@ -30,6 +30,7 @@ from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.code2wav_fused import FusedCode2Wav
 from sonorant.engine.model.codec.code2wav_state import CodecState
 from sonorant.engine.model.talker import Talker
+from sonorant.engine.sizes import max_pass_frames
 from sonorant.engine.talker.run.fused import FusedSteps
 from sonorant.engine.talker.run.kv_cache import KVCache
 from sonorant.engine.talker.run.slot_state import SlotArrays
@@ -194,7 +195,8 @@ def _run_codec(checkpoint: Checkpoint, config: EngineConfig, device: torch.devic
         codes = torch.empty(num_rows, num_frames, num_codebooks, dtype=torch.int64, device=device)
         return codes, state, torch.empty(num_rows, dtype=torch.int64, device=device)
 
-    for num_frames, usual in shapes(config.code2wav.chunk_ramp, sizes, MAX_PASS_FRAMES["cuda"]).items():
+    most_frames = max_pass_frames("cuda", config.talker.num_slots)
+    for num_frames, usual in shapes(config.code2wav.chunk_ramp, sizes, most_frames).items():
         for num_rows in usual:
             decoder.step(*rows(num_rows, num_frames))
     for num_frames, attended in ATTENDED_ROWS.items():

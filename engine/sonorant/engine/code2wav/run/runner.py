@@ -34,16 +34,13 @@ from sonorant.engine.kernels.folder import wait_until_filled
 from sonorant.engine.later import Later
 from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.code2wav_state import CodecState
+from sonorant.engine.sizes import max_pass_frames
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 from sonorant.logs import start
 
 log = logging.getLogger(__name__)
 
 PCM_SCALE = 32767.0
-
-# Frames of all rows together in one pass, which bounds the memory of its activations (about 5 MB per frame in the
-# published size).
-MAX_PASS_FRAMES = {"cpu": 96, "cuda": 1024}
 
 # Frames of a row that one call of `remember` should take on the CPU. It costs as much as decoding one or two frames,
 # and each further frame adds little.
@@ -248,7 +245,7 @@ class Code2WavRunner:
             self.frame_samples,
             self._pcm_dtype,
             self._device,
-            MAX_PASS_FRAMES[self._device.type],
+            max_pass_frames(self._device.type, self.num_slots),
             self.passes,
         )
 
@@ -291,6 +288,7 @@ def runner_in_fitting_format(
         samples = speak_plainly(decoder, torch.from_numpy(codes.astype(np.int64)).to(runner._device))
     reference: Float32Array = samples.cpu().numpy()
     del decoder, samples
+    torch.cuda.empty_cache()
     made: dict[CodecDtypeName, Code2WavRunner] = {runner.format: runner}
 
     def runner_in(name: CodecDtypeName) -> Code2WavRunner:

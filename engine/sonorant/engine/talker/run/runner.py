@@ -68,6 +68,8 @@ class TalkerRunner:
         else:
             dtype = torch.float32
             talker = load_rounded_talker(checkpoint, config, rounding)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()  # of the weights as they were read: Code2Wav and the streams need it
         start.phase("weights")
         allowed_bytes = allowed_beside_weights(checkpoint, config)
         self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device, allowed_bytes))
