@@ -195,7 +195,7 @@ class _Job:
 
     def _pieces(self) -> Iterator[BatchPiece]:
         try:
-            with self._file.open(encoding="utf-8") as file:
+            with self._file.open(encoding="utf-8-sig") as file:
                 # A line that is too long is refused before all of it is in memory.
                 lines = iter(lambda: file.readline(self._max_chars + 2), "")
                 yield from pieces(lines, self._each, self._max_chars)

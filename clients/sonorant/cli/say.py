@@ -247,7 +247,7 @@ async def _text(args: argparse.Namespace) -> AsyncIterator[str]:
 
 def _read(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} is not UTF-8 text: {error}") from None
 

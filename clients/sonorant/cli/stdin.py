@@ -25,7 +25,7 @@ async def stdin_text() -> AsyncIterator[str]:
                 loop.call_soon_threadsafe(arrived.put_nowait, data)
 
     threading.Thread(target=pump, name="stdin", daemon=True).start()
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
     while data := await arrived.get():
         if text := decoder.decode(data):
             yield text

@@ -31,11 +31,13 @@ class Books(Speech):
     def __init__(self) -> None:
         super().__init__()
         self.priorities = set[int]()
+        self.texts = set[str]()
 
     async def SynthesizeStream(
         self, request: text_to_speech_service_pb2.SynthesizeStreamRequest, context: grpc.aio.ServicerContext
     ) -> AsyncIterator[Response]:
         self.priorities.add(request.scheduling.priority)
+        self.texts.add(request.text)
         yield Response(started=synthesis_pb2.UtteranceStarted(audio=FORMAT))
         yield Response(audio=audio_pb2.AudioChunk(data=AUDIO, num_samples=len(AUDIO) // 2))
         yield Response(warning=synthesis_pb2.Warning(code="WORDS_LEFT_OUT", message="not spoken"))
@@ -54,7 +56,7 @@ async def test_a_longer_book_needs_no_more_memory_and_listeners_go_first(tmp_pat
     async with scripted_server(speech=books) as (target, _):
         for num_chapters in (10, 100):
             book = tmp_path / f"{num_chapters}.txt"
-            book.write_text(CHAPTER * num_chapters)
+            book.write_text(CHAPTER * num_chapters, encoding="utf-8-sig")  # as on Windows
             out = tmp_path / f"{num_chapters}"
             arguments = ("say", "--server", target, "--file", str(book), "--out-dir", str(out))
             process = await asyncio.create_subprocess_exec(
@@ -68,4 +70,5 @@ async def test_a_longer_book_needs_no_more_memory_and_listeners_go_first(tmp_pat
             assert f"{book}, line 1: 00001.wav: not spoken (WORDS_LEFT_OUT)" in stderr.decode()
             needed.append(int(stdout))
         assert books.priorities == {synthesis_pb2.PRIORITY_BATCH}
+    assert books.texts == {CHAPTER.removeprefix("# ").strip()}
     assert needed[1] < needed[0] + MAX_MORE_KIB

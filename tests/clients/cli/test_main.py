@@ -179,7 +179,7 @@ async def test_a_character_cut_between_reads_is_put_together() -> None:
     async with scripted_server() as (target, speech):
         process = await start("say", "-", "--server", target, "--raw")
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(b"a\xc3")
+        process.stdin.write(b"\xef\xbb\xbfa\xc3")  # with the mark of Windows
         await process.stdout.readexactly(2)
         process.stdin.write(b"\xb6b")
         process.stdin.close()
@@ -189,7 +189,7 @@ async def test_a_character_cut_between_reads_is_put_together() -> None:
 
 async def test_words_are_sent_one_by_one_with_pauses(tmp_path: Path) -> None:
     text = tmp_path / "text"
-    text.write_text("one  two\nthree", encoding="utf-8")
+    text.write_text("one  two\nthree", encoding="utf-8-sig")  # as on Windows
     async with scripted_server() as (target, speech):
         await sonorant("say", "--file", str(text), "--server", target, "--raw", "--pause-ms", "50")
     assert [request.text for request in speech.received[1:]] == ["one  ", "two\n", "three"]
