@@ -112,6 +112,7 @@ def said(*times: tuple[str, float | None]) -> list[str]:
         ([("I", 0), ("am", 10), ("a", 20), ("b", 30), ("c", 40), ("well", 300)], []),  # letters are quick to say
         ([("one", 0), ("two", 300), ("\u0627" * 20, 400), ("three", 401)], []),  # nothing is given of it
         ([("\u0627", None), ("!", None), ("so", 0)], []),
+        ([("So", 0), ("1,000,000,000,000,000", 200), ("is", 800), ("much.", 1100)], []),  # one quadrillion
         ([], []),
     ],
 )

@@ -34,6 +34,7 @@ UNREAD_CHARS = 256  # of text that may wait to be divided into words until someb
 # So many units in less than so much time each were leapt over. Of 906 utterances of the included voices one had less
 # than 19 ms each: 7, and a recognizer missed the two words there, too.
 LEAP_UNITS, LEAP_MS_PER_UNIT = 12, 10.0
+MAX_LEAP_UNITS = 24  # of a word: a number of many digits may be said in two words
 REPORT_MS = 200  # a word that begins later than reported by more than this, two frames and a bit, is an estimate
 
 
@@ -80,7 +81,7 @@ def skipped(text: str, reached_ms: ReachedMs, is_given: Callable[[str], bool]) -
             break
         begins_ms.append(begin_ms)
     passed = set(range(len(begins_ms), len(words)))
-    ends_units = list(itertools.accumulate((units(word[0]) for word in words), initial=0))
+    ends_units = list(itertools.accumulate((min(units(word[0]), MAX_LEAP_UNITS) for word in words), initial=0))
     for first, begin_ms in enumerate(begins_ms):
         after = bisect_left(ends_units, ends_units[first] + LEAP_UNITS)
         most_ms = LEAP_MS_PER_UNIT * (ends_units[min(after, len(words))] - ends_units[first])
