@@ -86,7 +86,7 @@ def keep(checkpoint: Checkpoint, voice: str, weights: str, folder: Path) -> None
     for number, text in enumerate(everyday_sentences()):
         (utterance,) = _utterances(checkpoint, voice, [text])
         samples = codec.speak(np.array(list(_frames(runner, checkpoint, utterance))))
-        soundfile.write(folder / f"{number:05d}.wav", samples.clip(-1, 1), checkpoint.codec.sample_rate_hz)
+        soundfile.write(folder / f"{number:05d}.wav", samples.clip(-1, 1), checkpoint.codec.output_sample_rate)
         reports.append(json.dumps({"number": number, "voice": voice, "text": text}))
     (folder / "report.jsonl").write_text("\n".join(reports) + "\n", encoding="utf-8")
 

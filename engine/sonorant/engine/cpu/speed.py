@@ -4,6 +4,7 @@ A frame of the talker reads its weights once, and those of the code predictor on
 limits it; with many streams its multiplications do. Code2Wav reads its weights once for a chunk, and multiplies more.
 """
 
+import statistics
 import time
 from collections.abc import Callable
 from ctypes import byref
@@ -75,8 +76,8 @@ def rounded_work(checkpoint: Checkpoint, rounding: Rounding) -> FrameWork:
     predictor, later = talker.code_predictor, checkpoint.talker.num_codebooks - 1
     once = _matrix_bytes(talker.model.layers) + _matrix_bytes(talker.codec_head)
     each = _matrix_bytes(predictor.model.layers) + _matrix_bytes(predictor.small_to_mtp_projection)
-    each += _matrix_bytes(predictor.lm_head) // later  # one head for each; the first call has two rows
-    products = (once + later * each) * 8 // rounding.bits  # and a few scales
+    each += _matrix_bytes(predictor.lm_head) // later  # one head for each
+    products = (once + (later + 1) * each) * 8 // rounding.bits  # the first has two rows for a stream
     convolved = _num_weights(decoder) - _num_weights(decoder.quantizer)
     multiplications = code2wav_multiplications(checkpoint.codec.decoder)
     return FrameWork(once, each, later, products, multiplications, convolved * (2 if ROUNDS else 4))
@@ -139,7 +140,7 @@ def _per_second(call: Callable[[], object], threads: int) -> float:
         began_s = time.process_time()
         call()
         times_s.append(time.process_time() - began_s)
-    return threads / min(times_s)
+    return threads / statistics.median(times_s)
 
 
 def _matrix_bytes(module: nn.Module) -> int:
