@@ -130,6 +130,8 @@ judge-clones: setup ## measure how similar clones are to their references (ARGS=
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@$(BIN)/python -m sonorant.training --out voice-training --stages fetch
 	@clones=voice-training/clones; $(BIN)/python -m sonorant.training.evaluation.clones write $$clones && \
+	$(BIN)/python -m sonorant.training.evaluation.clones codec $$clones $$clones/codec $(or $(ARGS),--model builtin_base) && \
+	$(BIN)/python -m sonorant.training.evaluation.clones judge $$clones $$clones/codec && \
 	for way in embedding transcripts; do \
 	  $(BIN)/python -m sonorant.training.evaluation.recite $$clones/lines.tsv --references $$clones --out $$clones/$$way \
 	    $$(test $$way = embedding || echo --transcripts) $(or $(ARGS),--model builtin_base) && \

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.training.evaluation.recognizer import error_rate, words_of
 from sonorant.training.evaluation.sentences import special_sentences
 
@@ -26,6 +27,21 @@ def test_what_is_spoken_is_compared_in_words() -> None:
     assert error_rate([(words_of(spoken), words_of("Doctor Miller is not in today."))]) == 0
     for _, (_, spoken) in special_sentences().items():
         assert not any(c.isdigit() for c in spoken)
+
+
+def test_the_codec_alone_says_what_the_speakers_say(tmp_path: Path) -> None:
+    pytest.importorskip("faster_whisper", reason="needs the extra [train]")
+    from sonorant.training.evaluation.clones import TEACHER, resynthesize
+
+    (tmp_path / TEACHER).mkdir()
+    (tmp_path / "lines.tsv").write_text("07\tGood morning.\n")
+    tone = 0.3 * np.sin(2 * np.pi * 150 * np.arange(24000) / 24000) * np.hanning(24000)
+    soundfile.write(tmp_path / TEACHER / "00000.wav", tone, 24000)
+    resynthesize(tmp_path, tmp_path / "codec", resolve_model("builtin_base"))
+    made, rate_hz = soundfile.read(tmp_path / "codec" / "00000.wav")
+    assert rate_hz == 24000 and len(made) % 1920 == 0 and len(made) >= 24000
+    assert made.std() > 0.3 * tone.std()
+    assert json.loads((tmp_path / "codec" / "report.jsonl").read_text())["voice"] == "07"
 
 
 def test_the_page_has_figures_sounds_and_spectrograms_of_each_folder(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 `python -m sonorant.training.evaluation.clones write FOLDER --teacher TEACHER` has Kokoro make recordings of speakers
 that no training has seen, lines for them, and the lines as these speakers say them; TEACHER is what the stage `fetch`
 got. `recite.py FOLDER/lines.tsv --references FOLDER --out RECITED` speaks the lines, and
-`python -m sonorant.training.evaluation.clones judge FOLDER RECITED` compares.
+`python -m sonorant.training.evaluation.clones judge FOLDER RECITED` compares. `... .clones codec FOLDER RECITED
+--model MODEL` makes RECITED of what the codec alone leaves of the speakers' lines: no clone can be better.
 """
 
 import argparse
@@ -19,6 +20,11 @@ import numpy as np
 import soundfile
 from tqdm import tqdm
 
+from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.folders import resolve_model
+from sonorant.engine.code2wav.run.runner import Code2WavRunner
+from sonorant.engine.config import EngineConfig
+from sonorant.engine.encoder.reference import ReferenceEncoder
 from sonorant.engine.types import Int16Array
 from sonorant.training.alignment import LEAD_S, TAIL_S, onset_s
 from sonorant.training.evaluation.acoustics import (
@@ -121,6 +127,21 @@ def judge(folder: Path, recited: Path, num_processes: int) -> dict[str, Any]:
     }
 
 
+def resynthesize(folder: Path, recited: Path, model: Path) -> None:
+    """Encode and decode the lines as the speakers themselves say them, as if they were recited."""
+    checkpoint, config = load_checkpoint(model), EngineConfig.of(model=model, num_slots=1)
+    encoder, decoder = ReferenceEncoder(checkpoint, config), Code2WavRunner(checkpoint, config, float_output=True)
+    recited.mkdir(parents=True, exist_ok=True)
+    lines = [line.split("\t", 1) for line in (folder / "lines.tsv").read_text(encoding="utf-8").splitlines()]
+    with (recited / "report.jsonl").open("w", encoding="utf-8") as reports:
+        for number, (voice, text) in enumerate(tqdm(lines)):
+            name = f"{number:05d}.wav"
+            samples = read_wav(folder / TEACHER / name, encoder.sample_rate_hz)
+            codes = encoder.codes((samples / 32768).astype(np.float32))
+            soundfile.write(recited / name, decoder.speak(codes), checkpoint.codec.output_sample_rate)
+            reports.write(json.dumps({"number": number, "voice": voice, "text": text}) + "\n")
+
+
 def voice_of(samples: Int16Array) -> Voice:
     return Voice(median_pitch_hz(samples), envelope(samples))
 
@@ -201,6 +222,10 @@ def main() -> None:
     writing.add_argument(
         "--teacher", type=Path, default=Path("voice-training/teacher"), help="what the stage fetch got"
     )
+    coding = commands.add_parser("codec")
+    coding.add_argument("folder", type=Path)
+    coding.add_argument("recited", type=Path)
+    coding.add_argument("--model", default="builtin_base", help="folder or name (default: %(default)s)")
     judging = commands.add_parser("judge")
     judging.add_argument("folder", type=Path)
     judging.add_argument("recited", type=Path)
@@ -208,6 +233,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.command == "write":
         write(args.folder, args.teacher)
+        return
+    if args.command == "codec":
+        resynthesize(args.folder, args.recited, resolve_model(args.model))
         return
     figures = judge(args.folder, args.recited, args.processes)
     (args.recited / "figures.json").write_text(json.dumps(figures, indent=1) + "\n")
