@@ -29,7 +29,7 @@ async def demo(folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     )
     yield process
     assert process.returncode is not None
-    assert marked_processes(mark, patience_s=60.0 if process.returncode == -signal.SIGKILL else 0.0) == []
+    assert marked_processes(mark, patience_s=20.0 if process.returncode == -signal.SIGKILL else 0.0) == []
 
 
 def marked_processes(mark: str, patience_s: float) -> list[str]:
