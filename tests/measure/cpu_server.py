@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from sonorant.bench.grpc_speech import grpc_speaker
-from sonorant.bench.loads import Speech, Target
+from sonorant.bench.loads import SpokenLoad, Target
 from sonorant.bench.speakers import SAMPLE_RATE_HZ
 from sonorant.bench.voices import Voices
 from sonorant.client.listening.playback import PlaybackMeter, PlaybackReport
@@ -52,7 +52,7 @@ def memory(pid: int, num_mappings: int) -> dict[str, Any]:
 
 
 async def speak(address: str, args: argparse.Namespace, pid: int) -> tuple[list[PlaybackReport], list[dict[str, Any]]]:
-    speech = Speech((TEXT,), 1, Voices("preset"), num_frames=args.frames)
+    speech = SpokenLoad((TEXT,), 1, Voices("preset"), num_frames=args.frames)
     reports, processes = [], []
     async with grpc_speaker(Target("speak", address), speech) as speaker:
         for number in range(args.utterances):
