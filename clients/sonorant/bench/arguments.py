@@ -208,8 +208,8 @@ def check(args: argparse.Namespace) -> None:
             raise ValueError(f"{path} is not a file")
     if args.keys and not _keys_of(args):
         raise ValueError(f"{args.keys} has no keys; put one in each line")
-    if args.openai and args.paced and args.openai_by != "websocket":
-        raise ValueError("--paced needs sessions, which --openai has only with --openai-by websocket")
+    if args.openai and args.paced and args.openai_by == "cartesia":
+        raise ValueError("--paced needs a pace, which --openai-by cartesia does not have")
     if args.openai_by == "cartesia" and args.task != "preset":
         raise ValueError("--openai-by cartesia takes a preset voice only; leave --task out")
     if args.paced and args.max_lead_ms == 0:

@@ -1,6 +1,8 @@
 """Speaks utterances in OpenAI's and Cartesia's protocols: bytes, events and WebSockets. Needs aiohttp."""
 
+import asyncio
 import base64
+import itertools
 import json
 import os
 import ssl
@@ -44,6 +46,7 @@ class RequestSpeaker:
     def __init__(self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str]) -> None:
         self._session = session
         self._voices = speech.voices
+        self._lead_s = speech.max_lead_ms / 1000
         self._headers = _headers(keys)
         self._url = target.address.rstrip("/") + "/audio/speech"
         self._has_events = target.protocol == "openai-events"
@@ -73,7 +76,11 @@ class RequestSpeaker:
             raise SpeakingFailed(type(error).__name__, f"{self._url}: {error}") from None
 
     async def listen(self, text: Callable[[int], str], number: int, meter: PlaybackMeter) -> None:
-        raise SpeakingFailed("UNSUPPORTED", "paced loads need sessions, which this protocol does not have")
+        """Speak one utterance after another, each in a request of its own. The next is asked for when only the lead of
+        the one before is left to play."""
+        for n in itertools.count():
+            await self.speak(text(n), number, meter)
+            await asyncio.sleep(meter.plays_until_s - self._lead_s - time.monotonic())
 
 
 class _SocketSpeaker:

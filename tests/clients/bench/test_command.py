@@ -105,8 +105,8 @@ async def test_without_a_server_there_is_one_line_of_error() -> None:
 
 
 async def test_arguments_that_exclude_each_other_are_refused_at_once() -> None:
-    status, _, log = await bench("--openai", "http://127.0.0.1:9/v1", "--paced", "2")
-    assert status == 1 and "--paced needs sessions" in log
+    status, _, log = await bench("--openai", "http://127.0.0.1:9/v1", "--openai-by", "cartesia", "--paced", "2")
+    assert status == 1 and "--paced needs a pace" in log
     status, _, log = await bench("--server", "127.0.0.1:9", "--paced", "2", "--max-lead-ms", "0")
     assert status == 1 and "--paced needs a pace" in log
     status, _, log = await bench("--server", "127.0.0.1:9", "--rpc", "synthesize-stream", "--words-per-s", "3")

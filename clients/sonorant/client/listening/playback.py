@@ -66,6 +66,12 @@ class PlaybackMeter:
             self._head.append(pcm_s16le)
             self._head_room_bytes -= len(pcm_s16le)
 
+    @property
+    def plays_until_s(self) -> float:
+        """When the listener will have heard all that has arrived; -inf before anything has."""
+        playing = self._playing()
+        return playing[-1][1] if playing else -math.inf
+
     def audio_between_s(self, begin_s: float, end_s: float) -> float:
         """Audio that arrived in [begin, end)."""
         return sum(n for now_s, n in self._arrivals if begin_s <= now_s < end_s) / self._sample_rate_hz
