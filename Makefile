@@ -24,7 +24,7 @@ help: ## list the commands
 
 setup: $(INSTALLED) ## make .venv with everything in it (PYTHON=... to choose)
 
-$(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt engine/build_cpu.py $(wildcard engine/sonorant/engine/cpu/*.[ch])
+$(INSTALLED): pyproject.toml clients/pyproject.toml constraints.txt engine/build_cpu.py $(wildcard engine/sonorant/engine/cpu/c/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo 'Python 3.11 or later is needed: make setup PYTHON=/path/to/python3.11'; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	@# pip installs torch, because people configure in pip where theirs comes from; uv installs the rest quickly.

@@ -67,7 +67,7 @@ def _compile(folder: Path, machine: tuple[str, tuple[str, ...]]) -> bool:
     compiler = shlex.split(os.environ.get("CC", "cc"))
     command = [*compiler, *FLAGS, *flags, *SOURCES, "-o", f"{target}.new", "-lm"]
     try:
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+        subprocess.run(command, cwd=folder / "c", check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:
         why = getattr(error, "stderr", None) or error
         print(f"not compiled for {name}, so small models are slower on the CPU: {why}", file=sys.stderr)

@@ -43,15 +43,14 @@ pytestmark = [
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where the test program is, one for each build: `arm-any` and others."""
     folder = tmp_path_factory.mktemp("arm")
-    for source in SOURCES.glob("*.[ch]"):
-        shutil.copy(source, folder)
+    shutil.copytree(SOURCES / "c", folder / "c")
     shutil.copy(Path(__file__).with_name("arm.c"), folder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", COMPILER)
         patch.setattr("platform.machine", lambda: "aarch64")
         assert build_cpu().build(folder)
     for name in CPUS:
-        command = [COMPILER, "-O1", "arm.c", f"cpu-{name}.so", "-Wl,-rpath,$ORIGIN", "-o", f"arm-{name}"]
+        command = [COMPILER, "-O1", "-Ic", "arm.c", f"cpu-{name}.so", "-Wl,-rpath,$ORIGIN", "-o", f"arm-{name}"]
         subprocess.run(command, cwd=folder, check=True)
     return folder
 
