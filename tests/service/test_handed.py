@@ -11,8 +11,8 @@ from sonorant.service.handed import Handed
 from tests.service.harness import server_config
 
 TAKE = (
-    "import pickle, sys; from sonorant.service.admission.ledger import Kind; "
-    "pickle.load(sys.stdin.buffer).ledger.take(5, Kind.SESSIONS, print)"
+    "import pickle, sys; from sonorant.service.admission.ledger import Counted; "
+    "pickle.load(sys.stdin.buffer).ledger.take(5, Counted.SESSIONS, print)"
 )
 
 
