@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from numpy.linalg import _umath_linalg
 
 from sonorant.engine.cpu import library as module
-from sonorant.engine.cpu.library import BUILDS, builds, library
+from sonorant.engine.cpu.library import BUILDS, builds, library, load
 from sonorant.engine.errors import EngineError
 
 
@@ -50,3 +51,10 @@ def test_a_variable_names_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SONORANT_CPU", "avx")
     with pytest.raises(EngineError, match=r"SONORANT_CPU is avx; .* any$"):
         library.__wrapped__()
+
+
+def test_a_build_of_another_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "cpu-any.so").touch()
+    for path, why in ((tmp_path / "cpu-any.so", "too short"), (Path(_umath_linalg.__file__), "undefined symbol")):
+        with pytest.raises(EngineError, match=rf"{why}.*; install sonorant-server again$"):
+            load(path)

@@ -214,7 +214,7 @@ class Kept:
 @cache
 def library() -> Any | None:
     """Return the library with the functions that `load` declares; None if this machine has no build. Raises EngineError
-    if SONORANT_CPU names a build that cannot run here."""
+    if SONORANT_CPU names a build that cannot run here, or as `load`."""
     paths = builds()
     wanted = os.environ.get(BUILD_VARIABLE)
     if wanted and wanted not in paths:
@@ -238,8 +238,17 @@ def _flags() -> set[str]:
 
 
 def load(path: Path) -> Any:
-    """Load the functions of a build. Each file has its own threads."""
-    functions = ctypes.CDLL(str(path))
+    """Load the functions of a build. Each file has its own threads. Raises EngineError if it is a file of another
+    version, as in a checkout that was updated and not installed again."""
+    try:
+        return _declared(ctypes.CDLL(str(path)))
+    except (AttributeError, OSError) as error:
+        raise EngineError(
+            f"{path.name} is of another version than the code ({error}); install sonorant-server again"
+        ) from None
+
+
+def _declared(functions: Any) -> Any:
     functions.stack_forward.argtypes = [
         *(POINTER(Stack), c_void_p, c_int64, c_void_p, c_void_p, POINTER(Pool), POINTER(Watch)),
     ]
