@@ -3,6 +3,7 @@
 import asyncio
 import signal
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from os import kill
@@ -33,8 +34,9 @@ class ServerProcesses(ServerProcess):
     """Two server processes, with one key that has limits and one that has none."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
-        (folder / "keys.toml").write_text(table("ada", ADA, LIMITS) + table("bob", BOB))
-        files = ("--api-keys", str(folder / "keys.toml"), "--voices-dir", str(folder / "voices"))
+        self.keys = folder / "keys.toml"
+        self.keys.write_text(table("ada", ADA, LIMITS) + table("bob", BOB))
+        files = ("--api-keys", str(self.keys), "--voices-dir", str(folder / "voices"))
         super().__init__(folder / "log", "--processes", "2", *files, *arguments)
 
     def _wait_until_ready(self) -> None:
@@ -139,3 +141,23 @@ async def test_uploads_of_one_key_leave_the_last_quarter_in_whichever_process(se
         await eventually(lambda: sum(call.done() for call in calls), len(calls) - 12)
         for call in calls:
             call.cancel()
+
+
+async def test_ready_tells_of_a_faulty_file_of_keys_until_it_is_mended(server: ServerProcesses) -> None:
+    def ready() -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/ready", timeout=10) as response:
+            return str(response.read().decode())
+
+    def put(text: str) -> None:
+        (server.keys.parent / "new.toml").write_text(text)
+        (server.keys.parent / "new.toml").replace(server.keys)
+
+    def num_warnings() -> int:
+        return ready().count("unknown max_sesions; did you mean max_sessions?")
+
+    right = server.keys.read_text()
+    assert await asyncio.to_thread(ready) == "ready\n"
+    put(right.replace("max_sessions", "max_sesions"))
+    await eventually(lambda: asyncio.to_thread(num_warnings), 1)
+    put(right)
+    await eventually(lambda: asyncio.to_thread(ready), "ready\n")

@@ -28,7 +28,7 @@ from sonorant.service.admission.ledger import Ledger
 from sonorant.service.early_port import EarlyPort
 from sonorant.service.handed import Handed
 from sonorant.service.operations.metrics_port import serve_metrics
-from sonorant.service.operations.process_metrics import any_ready, scrape
+from sonorant.service.operations.process_metrics import ready, scrape
 from sonorant.service.operations.restart_metrics import RestartCollector
 from sonorant.service.operations.systemd import NOTIFY_VARIABLE, tell_ready
 from sonorant.service.process import run_service
@@ -65,7 +65,7 @@ async def serve(config: ServiceConfig, signals: Signals) -> int:
         ]
         processes = _Processes(handed, pairs, signals, listening, early)
         if listening is not None:
-            await stack.enter_async_context(serve_metrics(listening, processes.metrics, processes.are_ready))
+            await stack.enter_async_context(serve_metrics(listening, processes.metrics, processes.ready))
         codes = await processes.run(processes.load())
     announce("stopped")
     return int(any(codes))
@@ -153,9 +153,9 @@ class _Processes(Children):
         """The metrics of all processes, as if they were one, and those of the owner."""
         return await scrape(self._metrics_ports()) + generate_latest(self._own_metrics)
 
-    async def are_ready(self) -> bool:
-        """Whether any process takes new calls."""
-        return await any_ready(self._metrics_ports())
+    async def ready(self) -> str:
+        """What /ready answers; "" if no process takes new calls."""
+        return await ready(self._metrics_ports())
 
     def _metrics_ports(self) -> list[int]:
         return [told["metrics_port"] for told in self._listening.values()]

@@ -23,7 +23,7 @@ from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.listening.accepting import AcceptingServer
 from sonorant.service.listening.ports import admin_port, grpc_server, open_port
 from sonorant.service.operations.garbage import collect_garbage
-from sonorant.service.operations.metrics_port import serve_metrics
+from sonorant.service.operations.metrics_port import ready_text, serve_metrics
 from sonorant.service.rpc.dictionaries import DictionaryServicer
 from sonorant.service.rpc.health import HealthServicer
 from sonorant.service.rpc.readiness import Readiness
@@ -142,11 +142,11 @@ def _doors(config: ServiceConfig, base: Base, stack: AsyncExitStack) -> _Doors:
 async def _open_beside(doors: _Doors, base: Base, readiness: Readiness, stack: AsyncExitStack) -> None:
     """Open the ports for metrics and for operators."""
 
-    async def is_ready() -> bool:
-        return readiness.serves
+    async def ready() -> str:
+        return ready_text([base.warning] if base.warning else []) if readiness.serves else ""
 
     if doors.metrics is not None:
-        metrics_port = serve_metrics(doors.metrics, base.metrics.text, is_ready, lambda: base.warning)
+        metrics_port = serve_metrics(doors.metrics, base.metrics.text, ready)
         await stack.enter_async_context(metrics_port)
     if doors.admin is not None:
         await doors.admin.start()

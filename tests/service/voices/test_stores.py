@@ -105,6 +105,8 @@ def test_limits(store: Store) -> None:
     ):
         with pytest.raises(VoiceQuotaReached, match="you have all 2 voices"):
             attempt()
+    with pytest.raises(VoiceQuotaReached, match=r"^this API key may keep no voices$"):
+        store.prepare("eve", "", None, VoiceLimits(max_voices=3, max_bytes=100, max_voices_of_owner=0))
     store.add("bob", about("a"), b"x", None, limits)
     with pytest.raises(VoiceQuotaReached, match="the server has all 3 voices"):
         store.add("bob", about("b"), b"x", None, limits)

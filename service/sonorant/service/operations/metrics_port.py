@@ -6,7 +6,7 @@ answers, from one that is gone or frozen, which does not.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -19,16 +19,16 @@ MAX_HEAD_BYTES = 16 * 1024
 async def serve_metrics(
     listening: socket.socket,
     metrics: Callable[[], Awaitable[bytes]],
-    is_ready: Callable[[], Awaitable[bool]],
-    warning: Callable[[], str | None] = lambda: None,
+    ready: Callable[[], Awaitable[str]],
 ) -> AsyncIterator[None]:
-    """Serve while the context is open. `metrics` are in the Prometheus format; `/ready` shows a warning."""
+    """Serve while the context is open. `metrics` are in the Prometheus format. `ready` returns what `ready_text` does,
+    or "" if no new calls should come here."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                status, content_type, body = await _respond(head, metrics, is_ready, warning)
+                status, content_type, body = await _respond(head, metrics, ready)
                 writer.write(
                     f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
                     "Connection: close\r\n\r\n".encode()
@@ -44,11 +44,14 @@ async def serve_metrics(
         yield
 
 
+def ready_text(warnings: Iterable[str]) -> str:
+    return "ready\n" + "".join(f"warning: {text}\n" for text in warnings)
+
+
 async def _respond(
     head: bytes,
     metrics: Callable[[], Awaitable[bytes]],
-    is_ready: Callable[[], Awaitable[bool]],
-    warning: Callable[[], str | None],
+    ready: Callable[[], Awaitable[str]],
 ) -> tuple[str, str, bytes]:
     method, _, rest = head.partition(b" ")
     path = rest.partition(b" ")[0].partition(b"?")[0]
@@ -58,7 +61,6 @@ async def _respond(
         return "405 Method Not Allowed", "text/plain", b"use GET\n"
     if path == b"/metrics":
         return "200 OK", CONTENT_TYPE_LATEST, await metrics()
-    if await is_ready():
-        said = f"ready\nwarning: {text}\n" if (text := warning()) else "ready\n"
-        return "200 OK", "text/plain", said.encode()
+    if text := await ready():
+        return "200 OK", "text/plain", text.encode()
     return "404 Not Found", "text/plain", b"not ready for new calls: starting, restarting a worker, or draining\n"

@@ -14,9 +14,11 @@ async def scrape(ports: Iterable[int]) -> bytes:
     return merged(body for status, body in answers if status == 200).encode()
 
 
-async def any_ready(ports: Iterable[int]) -> bool:
+async def ready(ports: Iterable[int]) -> str:
+    """Return what the processes say of their readiness, each line once; "" if none wants new calls."""
     answers = await asyncio.gather(*(_get(port, "/ready") for port in ports))
-    return any(status == 200 for status, _ in answers)
+    lines = [line for status, body in answers if status == 200 for line in body.splitlines(keepends=True)]
+    return "".join(dict.fromkeys(lines))
 
 
 async def _get(port: int, path: str) -> tuple[int, str]:

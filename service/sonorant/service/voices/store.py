@@ -125,9 +125,11 @@ def check_room(limits: VoiceLimits, num_voices: int, num_own: int, total_bytes: 
     the new one.
     """
     if num_own >= limits.max_voices_of_owner:
-        raise VoiceQuotaReached(
-            "voices of this owner", f"you have all {limits.max_voices_of_owner} voices that you may; delete one first"
+        most = limits.max_voices_of_owner
+        why = (
+            f"you have all {most} voices that you may; delete one first" if most else "this API key may keep no voices"
         )
+        raise VoiceQuotaReached("voices of this owner", why)
     if num_voices >= limits.max_voices:
         raise VoiceQuotaReached("voices", f"the server has all {limits.max_voices} voices it keeps; delete one first")
     if total_bytes > limits.max_bytes:
