@@ -61,5 +61,15 @@ async def test_the_agent_speaks_pauses_and_is_interrupted(server: ServerProcess)
         with pytest.raises(ConnectionError, match="the model is gone"):
             await agent["reply"](client, player, history, "agent", broken_off(), asyncio.Event())
         assert history[2]["content"] == "Let me "
+        hung_up = asyncio.create_task(agent["reply"](client, player, history, "agent", words(TEXT), asyncio.Event()))
+        while player.played_ms("3") < 1500:  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+        hung_up.cancel()
+        await asyncio.wait((hung_up,), timeout=5)
+        assert hung_up.cancelled() and 0 < len(history[3]["content"].split()) < len(TEXT.split())
+        at_once = asyncio.Event()
+        at_once.set()
+        await agent["reply"](client, player, history, "agent", words(TEXT), at_once)
+        assert len(history) == 4, "nothing was heard"
     heard, whole = history[1]["content"].split(), ("Let me look. " + TEXT).split()
     assert 0 < len(heard) < len(whole) and heard == whole[: len(heard)]

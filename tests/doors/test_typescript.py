@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "voice-agent.md").read_text(encoding="utf-8")
 MAX_LINES = 45
 LONG = "Let me look. It closes at six, and on Sundays it is closed all day long, as ever."
 DRIVER = """
-import { SpeechClient, Turn } from "sonorant";
+import { SpeechClient, type SpeechError, Turn } from "sonorant";
 import { reply, type History, type Player } from "./agent.js";
 
 const [target] = process.argv.slice(2);
@@ -58,6 +58,18 @@ async function* words(text: string): AsyncGenerator<string> {
   if (text === "Oh.") throw new Error("the model failed");
 }
 
+let isClosed = false;
+async function* endless(): AsyncGenerator<string> {
+  try {
+    for (;;) {
+      yield "and on, ";
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  } finally {
+    isClosed = true;
+  }
+}
+
 const client = new SpeechClient(target);
 const clip = await client.synthesize("Hello.");
 await client.putDictionary("names", { Nguyen: "win" });
@@ -79,6 +91,8 @@ interruptAt = 60_000;
 await speak("guide", "It closes at six, and on Sundays it is closed all day long, as ever.");
 interruptAt = Infinity;
 await speak("agent", "Goodbye.");
+await reply(client, player, history, "agent", endless(), Promise.resolve()); // nothing is heard, and nothing noted
+while (!isClosed) await new Promise((resolve) => setTimeout(resolve, 10));
 const failed = await speak("agent", "Oh.").then(() => "", why);
 interruptsWhenAllCame = true;
 await speak("agent", "Nobody hears this to its end.");
@@ -92,7 +106,8 @@ early.say("Nobody hears this. ");
 const heardEarly = early.cutOff(0); // before any server has answered
 for await (const event of early) console.log(JSON.stringify({ bytes: event.payload })); // none
 const wrong = { voice: { voiceId: "wrenn" } };
-const misspelt = await client.synthesize("Hello.", wrong).then(() => "", (error) => error.reason);
+const reason = (error: SpeechError) => [error.reason, error.requestId !== ""];
+const misspelt = await client.synthesize("Hello.", wrong).then(() => [], reason);
 const told = { history, clip: clip.audio.length, dictionary, failed, nobody, waits, heardEarly, misspelt };
 console.log(JSON.stringify(told));
 process.exit(0);
@@ -160,6 +175,6 @@ async def test_the_agent_speaks_is_interrupted_and_survives_a_cut_connection(pro
     assert " ".join(fourth) == "Let me look. Oh." and told["failed"] == "the model failed"
     assert " ".join(fifth) in ("Let me", "Let me look.")  # what was heard, although all of it had come
     assert "127.0.0.1:1" in told["nobody"] and "start one with: sonorant-server" in told["nobody"]
-    assert told["waits"] == "still looks for a server" and told["misspelt"] == "VOICE_NOT_FOUND"
+    assert told["waits"] == "still looks for a server" and told["misspelt"] == ["VOICE_NOT_FOUND", True]
     assert told["heardEarly"] == {"text": "", "unheard": "Nobody hears this. ", "playedMs": 0}
     assert second and len(second) < 17 and f"{LONG} ".startswith(" ".join(second) + " ")

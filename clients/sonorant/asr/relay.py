@@ -72,8 +72,8 @@ class RevisingRelay:
         self,
         session: Session,
         draft: Draft,
-        on_released: OnReleased,
-        on_sent: Callable[[], object],
+        on_released: OnReleased = lambda _: None,
+        on_sent: Callable[[], object] = lambda: None,
         clock: PlaybackClock | None = None,
     ) -> None:
         """`on_released` gets the words of each segment at its end; `on_sent` is called each time text is sent."""

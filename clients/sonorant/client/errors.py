@@ -30,17 +30,19 @@ class SpeechError(Exception):
         reason: str = "",
         fields: Mapping[str, str] | None = None,
         retry_after_s: float | None = None,
+        request_id: str = "",
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason  # ErrorInfo.reason in SCREAMING_SNAKE_CASE, "" if the server gave none
         self.fields = dict(fields or {})  # path of each wrong field -> what is wrong with it
         self.retry_after_s = retry_after_s
+        self.request_id = request_id  # of the call, as the server's log has it; "" if no server said it
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors are sent from process to process, and copied, as they are."""
-        made_again = partial(type(self), reason=self.reason, fields=self.fields, retry_after_s=self.retry_after_s)
-        return made_again, (self.code, str(self))
+        kept = {name: getattr(self, name) for name in ("reason", "fields", "retry_after_s", "request_id")}
+        return partial(type(self), **kept), (self.code, str(self))
 
 
 class InvalidRequest(SpeechError):
@@ -213,9 +215,11 @@ def from_status(status: status_pb2.Status) -> SpeechError:
     info = error_details_pb2.ErrorInfo()
     request = error_details_pb2.BadRequest()
     retry = error_details_pb2.RetryInfo()
+    call = error_details_pb2.RequestInfo()
     has_retry = _unpack(status, retry)
     _unpack(status, info)
     _unpack(status, request)
+    _unpack(status, call)
     kind = DictionaryNotFound if info.reason == "DICTIONARY_NOT_FOUND" else _KINDS.get(code, SpeechError)
     return kind(
         code,
@@ -223,6 +227,7 @@ def from_status(status: status_pb2.Status) -> SpeechError:
         reason=info.reason,
         fields={violation.field: violation.description for violation in request.field_violations},
         retry_after_s=retry.retry_delay.ToTimedelta().total_seconds() if has_retry else None,
+        request_id=call.request_id,
     )
 
 

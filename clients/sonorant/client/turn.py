@@ -15,7 +15,7 @@ import grpc
 
 from sonorant.client.client import SpeechClient
 from sonorant.client.errors import SpeechError, from_status
-from sonorant.client.events import ConnectionLost
+from sonorant.client.events import ConnectionLost, Resumed
 from sonorant.client.speaking.session import Session
 from sonorant.tts.v1.audio_pb2 import AudioChunk
 from sonorant.tts.v1.synthesis_pb2 import (
@@ -50,7 +50,7 @@ class Heard:
     played_ms: int
 
 
-Event: TypeAlias = AudioChunk | Word | Warning
+Event: TypeAlias = AudioChunk | Word | Warning | ConnectionLost | Resumed
 
 
 class Turn:
@@ -119,7 +119,11 @@ class Turn:
         return Heard(self._text[:end], self._text[end:], played_ms)
 
     async def close(self) -> None:
-        """Wait until the call is over. Await this after the end of the iteration, or after `cut_off`."""
+        """Stop what is still being spoken, and wait until the call is over. After a barge-in call `cut_off` first: it
+        tells the server what was heard."""
+        if not self.over:
+            self._finish(None)
+            self._task.cancel()
         await asyncio.wait([self._task])
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -215,7 +219,7 @@ class Turn:
             self._is_lost = isinstance(event.payload, ConnectionLost)
             self._restart_timer()
             match event.payload:
-                case AudioChunk() | Warning() as payload:
+                case AudioChunk() | Warning() | ConnectionLost() | Resumed() as payload:
                     self._emit(payload)
                 case Marks(marks=marks):
                     for mark in marks:

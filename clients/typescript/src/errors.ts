@@ -11,7 +11,7 @@ const STARTING = "ENGINE_STARTING"; // ErrorInfo.reason of a server that loads i
 export const RECONNECT_MS = 20_000;
 export const STARTING_MS = 120_000; // and for up to so long while a server answers that it is starting
 
-interface Explained { domain: string; reason: string; fields: Record<string, string>; retryAfterMs: number | undefined }
+interface Explained { domain: string; reason: string; fields: Record<string, string>; retryAfterMs: number | undefined; requestId: string }
 interface Any { type_url?: string; value?: Buffer | Uint8Array | string }
 interface Status { code?: number; message?: string; details?: Any[] }
 
@@ -21,12 +21,14 @@ const messages = protoLoader.loadSync(["google/rpc/status.proto", "google/rpc/er
 
 /**
  * `code` is gRPC's, the message says what was wrong and what to do. `reason` is a word for programs, such as
- * ENGINE_OVERLOADED; `fields` says which fields are wrong; `retryAfterMs` when to try again, if the server says so.
+ * ENGINE_OVERLOADED; `fields` says which fields are wrong; `retryAfterMs` when to try again, if the server says so; `requestId` finds the call in
+ * the server's log.
  */
 export class SpeechError extends Error {
   readonly reason: string;
   readonly fields: Record<string, string>;
   readonly retryAfterMs: number | undefined;
+  readonly requestId: string;
 
   constructor(readonly code: grpc.status, message: string, explained: Partial<Explained> = {}) {
     super(message);
@@ -34,6 +36,7 @@ export class SpeechError extends Error {
     this.reason = explained.reason ?? "";
     this.fields = explained.fields ?? {};
     this.retryAfterMs = explained.retryAfterMs;
+    this.requestId = explained.requestId ?? "";
   }
 
   /** The error of an utterance: `done.error`. */
@@ -76,7 +79,7 @@ function explain(error: grpc.ServiceError): Explained {
 }
 
 function explained(details: Any[] = []): Explained {
-  const found: Explained = { domain: "", reason: "", fields: {}, retryAfterMs: undefined };
+  const found: Explained = { domain: "", reason: "", fields: {}, retryAfterMs: undefined, requestId: "" };
   for (const { type_url: url = "", value } of details) {
     const type = url.slice(url.indexOf("/") + 1);
     if (!Buffer.isBuffer(value)) continue;
@@ -88,6 +91,7 @@ function explained(details: Any[] = []): Explained {
       const { retryDelay } = decode<{ retryDelay: { seconds?: number; nanos?: number } | null }>(type, value);
       found.retryAfterMs = (retryDelay?.seconds ?? 0) * 1000 + (retryDelay?.nanos ?? 0) / 1e6;
     }
+    if (type === "google.rpc.RequestInfo") found.requestId = decode<{ requestId: string }>(type, value).requestId;
     if (type === "google.rpc.BadRequest") {
       const { fieldViolations } = decode<{ fieldViolations?: { field: string; description: string }[] }>(type, value);
       for (const { field, description } of fieldViolations ?? []) found.fields[field] = description;

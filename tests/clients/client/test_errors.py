@@ -11,6 +11,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc import code_pb2, error_details_pb2
 
 from sonorant.client import (
     AccessDenied,
@@ -22,7 +23,8 @@ from sonorant.client import (
     SpeechError,
     TimedOut,
 )
-from tests.clients.scripted_server import scripted_server
+from sonorant.client.errors import from_status
+from tests.clients.scripted_server import scripted_server, status
 
 CORE = "Internal error from Core"
 
@@ -116,16 +118,19 @@ async def test_a_text_over_the_limit_of_messages_is_refused_at_once() -> None:
 @pytest.mark.parametrize("kind", [SpeechError, InvalidRequest, AccessDenied, ServerBusy, ServerUnavailable, TimedOut])
 @pytest.mark.parametrize("through", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda each: each.__name__)
 def test_errors_are_the_same_after_a_journey(kind: type[SpeechError], through: Any) -> None:
-    error = kind(grpc.StatusCode.ABORTED, "no \u2013 way", reason="WHY", fields={"a.b": "wrong"}, retry_after_s=0.5)
+    said = {"reason": "WHY", "fields": {"a.b": "wrong"}, "retry_after_s": 0.5, "request_id": "req_1"}
+    error = kind(grpc.StatusCode.ABORTED, "no \u2013 way", **said)
     again = through(error)
     again = pickle.loads(again) if isinstance(again, bytes) else again
     assert type(again) is kind and str(again) == str(error)
-    assert (again.code, again.reason, again.fields, again.retry_after_s) == (
-        grpc.StatusCode.ABORTED,
-        "WHY",
-        {"a.b": "wrong"},
-        0.5,
-    )
+    assert again.code is grpc.StatusCode.ABORTED and {name: getattr(again, name) for name in said} == said
+
+
+def test_the_id_of_a_call_is_told() -> None:
+    failed = status(code_pb2.INTERNAL, "internal error", "STREAM_FAILED")
+    failed.details.add().Pack(error_details_pb2.RequestInfo(request_id="req_1"))
+    error = from_status(failed)
+    assert (error.reason, error.request_id) == ("STREAM_FAILED", "req_1")
 
 
 def test_errors_cross_processes() -> None:

@@ -6,7 +6,16 @@ import socket
 import grpc
 import pytest
 
-from sonorant.client import AudioChunk, Retry, ServerBusy, SpeechClient, SpeechError, synthesis_config
+from sonorant.client import (
+    AudioChunk,
+    ConnectionLost,
+    Resumed,
+    Retry,
+    ServerBusy,
+    SpeechClient,
+    SpeechError,
+    synthesis_config,
+)
 from sonorant.client.turn import Turn
 from tests.clients.scripted_server import LOUD, scripted_server
 from tests.free_port import free_port
@@ -62,6 +71,34 @@ async def test_a_turn_that_is_cut_off_before_the_server_answers_has_no_events() 
         turn.cut_off(0)
         await turn.close()
         assert [event async for event in turn] == []
+
+
+async def test_a_turn_that_is_closed_stops_at_once() -> None:
+    """Also where its text has not ended, as of a turn that is left in the middle."""
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        turn = Turn(client, synthesis_config())
+        turn.say("one ")
+        async for _event in turn:
+            break
+        await asyncio.wait_for(turn.close(), 5)
+        await asyncio.wait_for(speech.over.wait(), 10)
+        turn.say("Nobody speaks this.")
+        assert turn.over and [event async for event in turn] == []
+        assert turn.heard(0).unheard == "one "
+
+
+async def test_a_turn_tells_of_a_pause_for_lack_of_a_server() -> None:
+    async with scripted_server() as (target, speech), SpeechClient(target) as client:
+        speech.resumable, speech.lost_after = True, [1]
+        turn = Turn(client, synthesis_config())
+        turn.say("one ")
+        events = [await anext(turn)]
+        turn.say("two")
+        turn.end()
+        events += [event async for event in turn]
+        await turn.close()
+        kinds = [AudioChunk, ConnectionLost, Resumed, AudioChunk]
+        assert [type(event) for event in events] == kinds
 
 
 @pytest.mark.parametrize(("voice", "text"), [("busy", "Hello."), ("anna", "fail")])
