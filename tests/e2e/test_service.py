@@ -54,7 +54,6 @@ SAMPLED: dict[str, Any] = {"seed": 11, "do_sample": True, "subtalker_do_sample":
 @pytest.fixture(scope="module")
 def baseline(server: ServerProcess) -> tuple[Counter[str], list[str]]:
     """What the server has open while nothing is going on."""
-    gc.collect()  # grpcio 1.83 keeps a connection until its channel is collected
     server.wait_until_alone()
     return server.open_files(), server.children()
 
