@@ -114,7 +114,8 @@ class ServerProcess(ToldProcess):
         until_s = time.monotonic() + ALONE_WITHIN_S
         while connected := self._connected():
             assert time.monotonic() < until_s, f"still connected: {_holders(connected)}"
-            time.sleep(0.01 if gc.collect() else 0.1)  # grpcio 1.83 keeps a connection until its channel is collected
+            gc.collect()  # grpcio 1.83 keeps a connection until its channel is collected
+            time.sleep(0.01)
 
     def _connected(self) -> set[str]:
         """The clients' ports, in hex digits, in any state in which the server may have the socket open."""

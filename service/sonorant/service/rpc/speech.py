@@ -257,7 +257,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         call_context.on_call_end(leave)
 
     async def _greet(self, context: Any, call: CallContext, *more: tuple[str, str]) -> None:
-        """Send the initial metadata at once: clients wait for it, and it tells them that the call was admitted."""
+        """Send the initial metadata first: clients wait for it, and it tells them that the call was admitted."""
         await context.send_initial_metadata(
             (("x-request-id", call.request_id), ("x-model", self._parts.engine.info.model), *more)
         )
