@@ -17,10 +17,12 @@ from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.model.memory import code2wav_need, encoder_need, talker_need
 from sonorant.engine.model.rounded import INT8
+from sonorant.engine.model.weights import init_random
 for name in ("0.6b-base", "1.7b-customvoice"):
     checkpoint = load_checkpoint(resolve_model(f"qwen3-tts-12hz-{name}"))
     config = EngineConfig.of(checkpoint.folder, num_slots=2)
     talker_need(checkpoint, config, rounding=INT8), code2wav_need(checkpoint, config), encoder_need(checkpoint, config)
+init_random(torch.nn.Linear(2, 2), torch.device("cpu"), torch.float32, seed=0)
 print([name for name in ("torch._meta_registrations", "torch.export") if "__getattr__" not in vars(sys.modules[name])])
 """
 
@@ -51,6 +53,6 @@ def test_a_module_is_loaded_once_something_of_it_is_asked_for(
 
 @pytest.mark.slow
 @pytest.mark.skipif(not version("torch").endswith("+cpu"), reason="a CUDA build of torch has nothing deferred")
-def test_empty_models_need_nothing_that_is_deferred() -> None:
+def test_empty_and_random_models_need_nothing_that_is_deferred() -> None:
     done = subprocess.run([sys.executable, "-c", MODELS], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout == "[]\n"

@@ -119,6 +119,8 @@ def init_random(module: nn.Module, device: torch.device, dtype: torch.dtype, see
     Matrices and kernels keep the variance of their input, embeddings are small, norms are one, biases zero; the log
     parameters of SnakeBeta (alpha, beta) are zero as at the start of their training.
     """
+    import torch._prims.rng_prims  # torch.Generator needs it, and where modules are deferred nobody has imported it
+
     generator = torch.Generator(device).manual_seed(seed)
     # `to_empty` would import PyTorch's compiler, which takes seconds. Tensors are made one after the other, because all
     # of them in float32 beside all of them as `dtype` would take three times as much memory as the module.
