@@ -37,6 +37,10 @@ _ORIGINAL = {char: byte for byte, char in _UNPRINTABLE.items()}
 
 KEPT_TOKENS = 4096  # whose shapes are kept
 _BLOCK_CHARS = 256  # characters of a growing pre-token processed together, so that an endless word takes linear time
+# A word of which more bytes than this are held back, such as a line of dots, is looked at after `_PATIENCE_BYTES` more
+# only: its next token may begin at any of those bytes, and each look tries them all.
+_LONG_WORD_BYTES = 32
+_PATIENCE_BYTES = 16
 
 
 class Tokenizer:
@@ -208,6 +212,7 @@ class TokenStream:
         self._whitespace: list[str] = []  # at the end of the text
         self._context = ""  # stands in for the last pre-token when more text is split
         self._word = ""  # byte characters of the last pre-token whose tokens are not released
+        self._num_unseen = 0  # of them, since it was last looked for final tokens
 
     def flush(self) -> list[int]:
         """Return the tokens held back, as if the text ended here; text pushed later begins a new pre-token."""
@@ -252,8 +257,11 @@ class TokenStream:
                 ids += [token for token, _ in self._tokenizer.encode_word(_byte_chars(piece.encode()))]
         self._context = _stand_in(self._context + last)
         for start in range(0, len(last), _BLOCK_CHARS):
-            self._word += _byte_chars(last[start : start + _BLOCK_CHARS].encode())
-            ids += self._release_final()
+            more = _byte_chars(last[start : start + _BLOCK_CHARS].encode())
+            self._word += more
+            self._num_unseen += len(more)
+            if len(self._word) <= _LONG_WORD_BYTES or self._num_unseen >= _PATIENCE_BYTES:
+                ids += self._release_final()
         return ids
 
     def _finish_word(self) -> list[int]:
@@ -263,6 +271,7 @@ class TokenStream:
 
     def _release_final(self) -> list[int]:
         """Release the tokens of the last pre-token that stay the same whatever is appended to it."""
+        self._num_unseen = 0
         word = self._word
         final = self._tokenizer.encode_word(word)
         for start in range(max(0, len(word) - self._tokenizer.max_token_bytes + 1), len(word)):
