@@ -6,12 +6,10 @@ No import here may initialize CUDA, which does not survive a fork.
 import contextlib
 from importlib.metadata import version
 
-from sonorant.engine.ipc.deferred import defer
+from sonorant.engine.ipc.deferred import UNUSED_OF_TORCH, defer
 
 if version("torch").endswith("+cpu"):
-    # A third of torch's import. The meta device needs them to compute, as it does where kernels for a card are listed;
-    # without a card it only makes empty weights.
-    defer("torch._meta_registrations", "torch.export")
+    defer(*UNUSED_OF_TORCH)
 
 import torch
 

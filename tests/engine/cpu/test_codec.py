@@ -207,7 +207,7 @@ def test_what_was_kept_and_is_damaged_is_made_again_and_told(
         case "half":
             file.write_bytes(data[: len(data) // 2])
         case "no checksum":
-            file.with_suffix(".sha256").unlink()
+            file.with_suffix(".sums").unlink()
             told = ""
         case _:
             monkeypatch.setenv("XDG_CACHE_HOME", str(file))

@@ -21,8 +21,8 @@ def test_a_frame_reads_the_talker_once_and_the_code_predictor_fifteen_times() ->
     layer = (2 * 16 + 2 * 8) * 128 * 1024 + 3 * 3072 * 1024
     talker, predictor = 28 * layer + 3072 * 1024, 5 * layer + 2048 * 1024
     work = published()
-    assert work.talker_bytes == talker * 132 // 128  # a scale of 4 bytes for 128 weights
-    assert (work.later_codebooks, work.predictor_bytes) == (15, predictor * 132 // 128)
+    assert work.talker_bytes == talker * 130 // 128  # a scale of 2 bytes for 128 weights
+    assert (work.later_codebooks, work.predictor_bytes) == (15, predictor * 130 // 128)
     counted_by_torch = 2_480_297_984  # FlopCounterMode, with attention; it takes too long to be used here
     assert work.convolutions == pytest.approx(counted_by_torch, rel=0.001)
 

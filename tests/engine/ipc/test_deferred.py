@@ -23,7 +23,9 @@ for name in ("0.6b-base", "1.7b-customvoice"):
     config = EngineConfig.of(checkpoint.folder, num_slots=2)
     talker_need(checkpoint, config, rounding=INT8), code2wav_need(checkpoint, config), encoder_need(checkpoint, config)
 init_random(torch.nn.Linear(2, 2), torch.device("cpu"), torch.float32, seed=0)
-print([name for name in ("torch._meta_registrations", "torch.export") if "__getattr__" not in vars(sys.modules[name])])
+from sonorant.engine.ipc.deferred import UNUSED_OF_TORCH
+modules = [sys.modules[name] for name in UNUSED_OF_TORCH if name in sys.modules]
+print([module.__name__ for module in modules if "__getattr__" not in vars(module)])
 """
 
 

@@ -8,6 +8,24 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
 
+# By workers without a card: more than half of its import, and 34 MB. The meta device computes with the first one, as it
+# does where kernels for a card are listed; without a card it only makes empty weights.
+UNUSED_OF_TORCH = (
+    "torch._meta_registrations",
+    "torch.ao",
+    "torch.distributions",
+    "torch.export",
+    "torch.masked",
+    "torch.nn.intrinsic",
+    "torch.nn.qat",
+    "torch.nn.quantizable",
+    "torch.nn.quantized",
+    "torch.optim",
+    "torch.quantization",
+    "torch.testing",
+    "cuda.bindings.runtime",  # where it is installed, torch imports it without a card, too
+)
+
 
 def defer(*names: str) -> None:
     """Load these modules, which have not been imported yet, when something of them is asked for."""

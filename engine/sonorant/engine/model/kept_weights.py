@@ -1,8 +1,8 @@
 """Keeps converted weights in a folder, so that later starts map the file into memory in place of converting again.
 
-A file is named after the fingerprint of checkpoint or codec, and has its SHA-256 beside it, as `sha256sum` writes it. A
-file without its checksum, or with another one, is not used. A note beside it has what takes long to find out about the
-weights. The folder is `sonorant` in $XDG_CACHE_HOME, or in ~/.cache.
+A file is named after the fingerprint of checkpoint or codec, and has its checksum beside it. A file without its
+checksum, or with another one, is not used. A note beside it has what takes long to find out about the weights. The
+folder is `sonorant` in $XDG_CACHE_HOME, or in ~/.cache.
 
 Files are of the format safetensors. They are written here, because the library copies all tensors first, and does not
 have the first one begin at a cache line.
@@ -17,12 +17,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 MOST_KEPT = 8  # files, two of a checkpoint; the one that was used longest ago goes first
 ALIGNMENT = 64  # bytes
+PAGE = 4096
 NAMES = {
     torch.float32: "F32",  # the widest come first, so that each tensor lies at a multiple of its numbers' size
     torch.float16: "F16",
@@ -43,10 +45,8 @@ def kept_path(fingerprint: str, conversion: str) -> Path:
 def read_kept(path: Path) -> dict[str, Tensor] | None:
     """Map a file of weights; None if there is none, or if it is damaged, which the log says."""
     try:
-        wanted = _checksum_path(path).read_text().split()[:1]
-        with path.open("rb") as file:
-            if [hashlib.file_digest(file, "sha256").hexdigest()] != wanted:
-                raise ValueError("its checksum is another one")
+        if _checksum_path(path).read_text().strip() != checksum(path):
+            raise ValueError("its checksum is another one")
         with safe_open(path, framework="pt", device="cpu") as tensors:
             mapped = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118
     except FileNotFoundError:
@@ -64,9 +64,10 @@ def keep(path: Path, tensors: Mapping[str, Tensor]) -> None:
     new = path.with_suffix(f".{os.getpid()}.new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        digest = _write(new, tensors)
+        _write(new, tensors)
+        digest = checksum(new)
         new.replace(path)
-        new.write_text(f"{digest}  {path.name}\n")
+        new.write_text(f"{digest}\n")
         new.replace(_checksum_path(path))
         _drop_old(path.parent)
     except OSError as error:
@@ -74,6 +75,15 @@ def keep(path: Path, tensors: Mapping[str, Tensor]) -> None:
     finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of the sums of a file's pages, which takes an eighth of the time that its own takes. It is for what
+    storage and copies damage: numbers that changed places within a page would not show."""
+    data = np.memmap(path, np.uint8, "r")
+    end = len(data) // PAGE * PAGE
+    sums = data[:end].view(np.uint64).reshape(-1, PAGE // 8).sum(1)
+    return hashlib.sha256(sums.tobytes() + data[end:].tobytes()).hexdigest()
 
 
 def read_note(path: Path) -> dict[str, Any]:
@@ -93,8 +103,8 @@ def keep_note(path: Path, note: Mapping[str, Any]) -> None:
         new.replace(_note_path(path))
 
 
-def _write(path: Path, tensors: Mapping[str, Tensor]) -> str:
-    """Write a file of tensors, those of the widest type first, and return its SHA-256 in hex digits."""
+def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write a file of tensors, those of the widest type first."""
     ordered = sorted(tensors.items(), key=lambda item: (list(NAMES).index(item[1].dtype), item[0]))
     header, end = {}, 0
     for name, tensor in ordered:
@@ -104,18 +114,15 @@ def _write(path: Path, tensors: Mapping[str, Tensor]) -> str:
     text += b" " * (-(8 + len(text)) % ALIGNMENT)
     parts: list[bytes | memoryview] = [len(text).to_bytes(8, "little"), text]
     parts += [tensor.detach().contiguous().flatten().view(torch.uint8).numpy().data for _, tensor in ordered]
-    digest = hashlib.sha256()
     with path.open("wb") as file:
         for part in parts:
             file.write(part)
-            digest.update(part)
         file.flush()
         os.fsync(file.fileno())
-    return digest.hexdigest()
 
 
 def _checksum_path(path: Path) -> Path:
-    return path.with_suffix(".sha256")
+    return path.with_suffix(".sums")
 
 
 def _note_path(path: Path) -> Path:

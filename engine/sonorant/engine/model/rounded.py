@@ -1,8 +1,9 @@
-"""Matrices of the talker in few bits, for `weights = "int8"` and `weights = "int4"` on the CPU.
+"""Matrices and tables of the talker in few bits, for `weights = "int8"` and `weights = "int4"` on the CPU.
 
 Such a matrix has its weights as whole numbers, and a scale for each group of them, in tiles of a few outputs:
-products.h says in which order. The C functions multiply with the tiles as they are (`sonorant.engine.cpu`);
-`RoundedLinear` is the plain equivalent.
+products.h says in which order. A table of codes has eight bits in either case, and a scale for each row. The C
+functions compute with both as they are (`sonorant.engine.cpu`); `RoundedLinear` and `RoundedEmbedding` are the plain
+equivalents.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,11 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.weights import Embedding
 
-TILE = 16  # outputs; as in products.h
+TILE = 16  # outputs; as in products.h, like the next two
+SCALE = torch.bfloat16
+MOST = 127  # the largest number of eight bits
+ROW_SCALE = torch.float32  # of a table's rows, as in frame.c
+TINY = 1e-30  # in place of the largest number of a row that has none
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +30,26 @@ class Rounding:
     name: str
     bits: int
     group: int  # weights that share a scale
-    scale: torch.dtype
     conversion: str  # named anew whenever `use_rounded` makes other tensors of a checkpoint
 
     def tile_bytes(self, num_in: int) -> int:
-        return TILE * (num_in * self.bits // 8 + num_in // self.group * self.scale.itemsize)
+        return TILE * (num_in * self.bits // 8 + num_in // self.group * SCALE.itemsize)
 
     def pack(self, weight: Tensor) -> Tensor:
         """Round a matrix [out, in]: int8 [out / TILE, tile_bytes(in)]. `in` must be a multiple of `group`."""
         groups = weight.float().reshape(-1, TILE, weight.shape[1] // self.group, self.group)
         if self.bits == 8:
-            scales = groups.abs().amax(3) / 127
+            steps = groups.abs().amax(3) / MOST
         else:  # the largest number is -8, as there is no 8
-            largest = groups.gather(3, groups.abs().argmax(3, keepdim=True))[..., 0]
-            scales = (largest / -8).to(self.scale).float()
+            steps = groups.gather(3, groups.abs().argmax(3, keepdim=True))[..., 0] / -8
+        scales = steps.to(SCALE).float()
         shares = groups / torch.where(scales == 0, 1, scales)[..., None]
         numbers = shares.round_().clamp_(-(1 << self.bits - 1), (1 << self.bits - 1) - 1).to(torch.int8)
         pairs = numbers.reshape(*numbers.shape[:3], -1, 2).permute(0, 2, 3, 1, 4)  # [tiles, groups, pairs, TILE, 2]
         if self.bits == 4:
             low, high = (pairs + 8).view(torch.uint8).reshape(*pairs.shape[:2], -1, 2, TILE, 2).unbind(3)
             pairs = (low | high << 4).view(torch.int8)
-        scale_bytes = scales.to(self.scale).transpose(1, 2).contiguous().view(torch.int8)
+        scale_bytes = scales.to(SCALE).transpose(1, 2).contiguous().view(torch.int8)
         return torch.cat([pairs.flatten(2), scale_bytes], 2).flatten(1)
 
     def unpack(self, packed: Tensor, num_in: int) -> Tensor:
@@ -57,18 +61,18 @@ class Rounding:
             both = pairs.view(torch.uint8)
             pairs = torch.stack([both & 15, both >> 4], 3).flatten(2, 3).view(torch.int8) - 8
         numbers = pairs.permute(0, 3, 1, 2, 4).flatten(3)  # [tiles, TILE, groups, inputs]
-        factors = scales.contiguous().view(self.scale).float().transpose(1, 2)
+        factors = scales.contiguous().view(SCALE).float().transpose(1, 2)
         return (numbers.float() * factors[..., None]).flatten(2).flatten(0, 1)
 
 
-INT8 = Rounding("int8", 8, 128, torch.float32, "int8-3")
-INT4 = Rounding("int4", 4, 32, torch.bfloat16, "int4-3")
+INT8 = Rounding("int8", 8, 128, "int8-4")
+INT4 = Rounding("int4", 4, 32, "int4-4")
 ROUNDINGS = {each.name: each for each in (INT8, INT4)}
 
 
 def fits_rounded(checkpoint: Checkpoint) -> bool:
     """Whether all rows of the talker's and the code predictor's matrices are whole groups."""
-    sizes = [
+    sizes = [checkpoint.talker.text_hidden_size] + [
         size
         for stack in (checkpoint.talker.stack, checkpoint.code_predictor.stack)
         for size in (stack.hidden_size, stack.intermediate_size, stack.num_heads * stack.head_dim)
@@ -88,24 +92,48 @@ class RoundedLinear(nn.Module):
         return F.linear(x, self.rounding.unpack(self.weight, self.num_in).to(x.dtype), self.bias)
 
 
+class RoundedEmbedding(nn.Module):
+    """Each row is whole numbers of eight bits, and then the bytes of its scale."""
+
+    def __init__(self, num_rows: int, size: int) -> None:
+        super().__init__()
+        empty = torch.empty(num_rows, size + ROW_SCALE.itemsize, dtype=torch.int8, device="meta")
+        self.weight = nn.Parameter(empty, requires_grad=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        rows, end = self.weight[ids], self.weight.shape[1] - ROW_SCALE.itemsize
+        scaled: Tensor = rows[..., :end].float() * rows[..., end:].contiguous().view(ROW_SCALE)
+        return scaled
+
+
 def use_rounded(talker: Talker, rounding: Rounding) -> None:
-    """Round what a frame reads, in a talker on the CPU whose projections are joined: all matrices but those that text
-    passes. The rest becomes float32, except for the tables, whose rows do. On the meta device only shapes change."""
+    """Round what a frame reads, in a talker on the CPU whose projections are joined: all matrices, those that text
+    passes to eight bits, and the tables of codes. The rest becomes float32, except for the table of text, of which few
+    rows are read; they do. On the meta device only shapes change."""
     for parent in list(talker.modules()):
         for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Linear) and parent is not talker.text_projection:
-                setattr(parent, name, _rounded(child, rounding))
-    for module in talker.modules():
-        if isinstance(module, Embedding):
-            module.given = torch.float32
-            continue
-        for parameter in module.parameters(recurse=False):
-            if parameter.dtype != torch.int8:
-                parameter.data = parameter.data.float()
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, _rounded(child, INT8 if parent is talker.text_projection else rounding))
+            elif isinstance(child, Embedding) and child is not talker.model.text_embedding:
+                setattr(parent, name, _rounded_table(child))
+    talker.model.text_embedding.given = torch.float32
+    for name, parameter in talker.named_parameters():
+        if parameter.dtype != torch.int8 and name != "model.text_embedding.weight":
+            parameter.data = parameter.data.float()
 
 
 def _rounded(linear: nn.Linear, rounding: Rounding) -> RoundedLinear:
     rounded = RoundedLinear(rounding, linear.in_features, linear.out_features, linear.bias)
     if not linear.weight.is_meta:
         rounded.weight = nn.Parameter(rounding.pack(linear.weight), requires_grad=False)
+    return rounded
+
+
+def _rounded_table(table: Embedding) -> RoundedEmbedding:
+    rounded = RoundedEmbedding(*table.weight.shape)
+    if not table.weight.is_meta:
+        rows = table.weight.float()
+        scales = rows.abs().amax(1, keepdim=True).clamp_min(TINY) / MOST
+        parts = [(rows / scales).round_().to(torch.int8), scales.to(ROW_SCALE).view(torch.int8)]
+        rounded.weight = nn.Parameter(torch.cat(parts, 1), requires_grad=False)
     return rounded

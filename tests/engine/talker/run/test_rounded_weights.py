@@ -20,7 +20,7 @@ from sonorant.engine.cpu.library import builds, library, load
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.kept_weights import kept_path
-from sonorant.engine.model.rounded import INT4, INT8, ROUNDINGS, TILE, RoundedLinear, Rounding
+from sonorant.engine.model.rounded import INT4, INT8, ROUNDINGS, SCALE, TILE, RoundedLinear, Rounding
 from sonorant.engine.talker.run import runner as runner_module
 from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.runner import TalkerRunner
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.skipif(library() is None, reason="installed without a C
 TEXTS = ("The quick brown fox jumps over the lazy dog.", "Hello world.", "Fine!", "Today is fine.")
 NUM_FRAMES = 10
 # The code predictor is narrower than the talker, as in 1.7B; in 0.6B it is not.
-SIZES = {"hidden": 256, "intermediate": 256, "head_dim": 32, "predictor_hidden": 128}
+SIZES = {"hidden": 256, "intermediate": 256, "head_dim": 32, "predictor_hidden": 128, "text_hidden": 128}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -73,7 +73,7 @@ def utterance(checkpoint: Checkpoint, number: int) -> Utterance:
     return prepare(checkpoint, TEXTS[number % len(TEXTS)], sampling, NUM_FRAMES)
 
 
-# The step of four bits is rounded itself, and a number that is the opposite of the largest one is a step off.
+# A step is rounded itself. In four bits a number that is the opposite of the largest one is a step off.
 @pytest.mark.parametrize(("rounding", "most_steps"), [(INT8, 0.5001), (INT4, 1.05)])
 def test_a_weight_is_off_by_its_groups_step_at_most(rounding: Rounding, most_steps: float) -> None:
     size = rounding.group
@@ -83,6 +83,7 @@ def test_a_weight_is_off_by_its_groups_step_at_most(rounding: Rounding, most_ste
     packed = rounding.pack(weight)
     assert packed.shape == (2, rounding.tile_bytes(12 * size))
     steps = weight.unflatten(1, (-1, size)).abs().amax(2, keepdim=True) / (127 if rounding is INT8 else 8)
+    steps = steps.to(SCALE).float()
     off = (rounding.unpack(packed, 12 * size) - weight).unflatten(1, (-1, size)).abs()
     assert (off <= steps * most_steps).all()
     assert (off > steps * 0.4).any(), "the bound is not far off"
@@ -192,7 +193,7 @@ def test_damaged_weights_are_converted_again_and_told(
             path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
         elif path.suffix == ".safetensors" and damage == "half":
             path.write_bytes(data[: len(data) // 2])
-        elif path.suffix == ".sha256" and damage == "no checksum":
+        elif path.suffix == ".sums" and damage == "no checksum":
             path.unlink()
     np.testing.assert_array_equal(codes(checkpoint), expected)
     told = [record.message for record in caplog.records if "damaged" in record.message]

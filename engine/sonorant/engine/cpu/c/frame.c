@@ -48,7 +48,7 @@ typedef struct {
 typedef struct {
   const Stack *predictor;
   int64_t hidden, num_codebooks, vocab, predictor_vocab, eos;  // the predictor's hidden size may be smaller
-  int64_t tables_format;               // BFLOAT16 or FLOAT32
+  int64_t tables_format;               // BFLOAT16 or FLOAT32; INT8: a row's numbers, then its scale, a float
   const void *head;                    // [vocab, hidden]
   const void *const *predictor_heads;  // for each codebook from the second on: [predictor_vocab, predictor's hidden]
   const void *shrink;                  // [predictor's hidden, hidden]; NULL if they are the same
@@ -299,6 +299,13 @@ int stack_forward(const Stack *stack, float *x, int64_t rows, const int64_t *slo
 
 // Copies the row of a code from its codebook's table.
 INLINE void look_up(float *row, const Frames *f, int64_t book, int64_t code) {
+  if (f->tables_format == INT8) {
+    const int8_t *numbers = (const int8_t *)f->tables[book] + code * (f->hidden + sizeof(float));
+    float scale;
+    memcpy(&scale, numbers + f->hidden, sizeof scale);
+    for (int64_t i = 0; i < f->hidden; i++) row[i] = numbers[i] * scale;
+    return;
+  }
   int64_t size = f->tables_format == FLOAT32 ? 4 : 2;
   const char *at = f->tables[book] + code * f->hidden * size;
   for (int64_t i = 0; i < f->hidden; i += LANES) store(row + i, widened(at + i * size, (int)f->tables_format));

@@ -5,8 +5,8 @@
 //
 // A matrix of whole numbers is made of tiles of TILE outputs, which are read from start to end. A tile has for each group of
 // inputs the weights, those of two inputs side by side for each output, so that a vector's sums belong to outputs and
-// none is added across; then the group's scale for each output. Eight-bit groups have GROUP inputs and float32 scales;
-// four-bit ones GROUP4 and bfloat16, and a byte has the weights, 8 added to each, of two inputs that are two apart. The
+// none is added across; then the group's scale for each output, in bfloat16. Eight-bit groups have GROUP inputs;
+// four-bit ones GROUP4, and a byte has the weights, 8 added to each, of two inputs that are two apart. The
 // row that they are multiplied with is rounded to sixteen bits, so that nearly all of the error is that of the weights; both
 // bytes of a number have a sign, so that machines may multiply them apart (NUMBER).
 // Sums of a group are whole numbers, hence exact; those of groups are floats in one order.
@@ -23,6 +23,7 @@
 #define TILE 16  // this and the next two as in sonorant.engine.model.rounded
 #define GROUP 128
 #define GROUP4 32
+#define SCALE_BYTES 2
 #define VECTORS (TILE / LANES)
 #define NUMBER (127 * 256 + 127)  // of rounded rows, at most
 #define AHEAD 4096  // bytes: how far before their use weights are asked for; machines do it too late
@@ -196,7 +197,7 @@ INLINE void add_group(Ints sums[MOST_ROWS][2 * VECTORS], const Product *p, const
 INLINE void tile_block(const Product *p, int64_t r, int64_t n, int rows, int tiles, int format) {
   Floats sums[MOST_ROWS][2 * VECTORS] = {{{0}}};
   int64_t inputs = format == INT8 ? GROUP : GROUP4, numbers = format == INT8 ? GROUP * TILE : GROUP4 * TILE / 2;
-  int64_t scale_bytes = format == INT8 ? 4 : 2, size = numbers + TILE * scale_bytes, apart = p->n_in / inputs * size;
+  int64_t size = numbers + TILE * SCALE_BYTES, apart = p->n_in / inputs * size;
   int vectors = (int)least(MOST_ROWS / rows, tiles * VECTORS);
   const char *w = (const char *)p->w + n / TILE * apart;
   for (int64_t g = 0; g < p->n_in; g += inputs, w += size)
@@ -205,8 +206,8 @@ INLINE void tile_block(const Product *p, int64_t r, int64_t n, int rows, int til
       const char *from = w + first / VECTORS * apart + first % VECTORS * 2 * LANES;
       add_group(group, p, from, apart, r, g, rows, vectors, rows == 1 ? 2 : 1, format);
       for (int v = first; v < first + vectors; v++) {
-        const char *at = w + v / VECTORS * apart + numbers + v % VECTORS * LANES * scale_bytes;
-        Floats scale = widened(at, format == INT8 ? FLOAT32 : BFLOAT16);
+        const char *at = w + v / VECTORS * apart + numbers + v % VECTORS * LANES * SCALE_BYTES;
+        Floats scale = widened(at, BFLOAT16);
         for (int i = 0; i < rows; i++)
           sums[i][v] = fused(__builtin_convertvector(group[i][v - first], Floats), scale, sums[i][v]);
       }

@@ -13,6 +13,7 @@ from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.library import Kept, Pool, Sampling, Watch
 from sonorant.engine.cpu.model import format_of, frames_of, stack_of
+from sonorant.engine.cpu.projection import CompiledProjection
 from sonorant.engine.model import sampling
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.layers import RotaryTable
@@ -52,7 +53,9 @@ class CompiledSteps:
         kept = self._kept = Kept()
         weights, device, dtype = format_of(talker), cache.storage.device, torch.float32
         self._text_rows: Float32Array | None = None  # of small models: the projection of a row took as long as a layer
-        if weights not in ROUNDINGS:
+        if weights in ROUNDINGS:
+            talker.text_projection = CompiledProjection(functions, talker.text_projection)
+        else:
             talker.fold_text_projection()
             self._text_rows = talker.model.text_embedding.weight.numpy()
 

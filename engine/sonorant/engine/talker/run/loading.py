@@ -10,7 +10,6 @@ from sonorant.engine.checkpoint.fingerprint import fingerprint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype
 from sonorant.engine.model.kept_weights import keep, kept_path, read_kept
-from sonorant.engine.model.layers import store_transposed
 from sonorant.engine.model.rounded import Rounding, use_rounded
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.model.verify import verify_checkpoint
@@ -30,7 +29,7 @@ def load_rounded_talker(checkpoint: Checkpoint, config: EngineConfig, rounding: 
     path = kept_path(fingerprint(checkpoint, config), rounding.conversion)
     if (kept := read_kept(path)) is None:
         talker = _rounded(checkpoint, config, rounding)
-        keep(path, {name: _by_columns(name, each) for name, each in talker.state_dict().items()})
+        keep(path, talker.state_dict())
         kept = read_kept(path)  # what is mapped takes no memory where nobody reads it
     if kept is not None:
         return _mapped(checkpoint, rounding, kept)
@@ -42,7 +41,6 @@ def _rounded(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -
     talker = _loaded(checkpoint, config, cpu, compute_dtype("auto", checkpoint.dtype, torch.device("cuda")))
     talker.join()
     use_rounded(talker, rounding)
-    store_transposed(talker.text_projection)
     return talker
 
 
@@ -53,14 +51,9 @@ def _mapped(checkpoint: Checkpoint, rounding: Rounding, kept: Mapping[str, Tenso
         use_rounded(talker, rounding)
     for name in talker.state_dict():
         parent, _, own = name.rpartition(".")
-        setattr(talker.get_submodule(parent), own, nn.Parameter(_by_columns(name, kept[name]), requires_grad=False))
+        setattr(talker.get_submodule(parent), own, nn.Parameter(kept[name], requires_grad=False))
     talker.eval()
     return talker
-
-
-def _by_columns(name: str, tensor: Tensor) -> Tensor:
-    """Turn a matrix that is stored by columns, so that it lies in the file as it does in memory; and back."""
-    return tensor.t() if name.startswith("text_projection.") and tensor.dim() == 2 else tensor
 
 
 def _loaded(checkpoint: Checkpoint, config: EngineConfig, device: torch.device, dtype: torch.dtype) -> Talker:
