@@ -97,12 +97,19 @@ class RoundedEmbedding(nn.Module):
 
     def __init__(self, num_rows: int, size: int) -> None:
         super().__init__()
+        self.size = size
         empty = torch.empty(num_rows, size + ROW_SCALE.itemsize, dtype=torch.int8, device="meta")
         self.weight = nn.Parameter(empty, requires_grad=False)
 
+    @staticmethod
+    def pack(table: Tensor) -> Tensor:
+        rows = table.float()
+        scales = rows.abs().amax(1, keepdim=True).clamp_min(TINY) / MOST
+        return torch.cat([(rows / scales).round_().to(torch.int8), scales.to(ROW_SCALE).view(torch.int8)], 1)
+
     def forward(self, ids: Tensor) -> Tensor:
-        rows, end = self.weight[ids], self.weight.shape[1] - ROW_SCALE.itemsize
-        scaled: Tensor = rows[..., :end].float() * rows[..., end:].contiguous().view(ROW_SCALE)
+        rows = self.weight[ids]
+        scaled: Tensor = rows[..., : self.size].float() * rows[..., self.size :].contiguous().view(ROW_SCALE)
         return scaled
 
 
@@ -132,8 +139,5 @@ def _rounded(linear: nn.Linear, rounding: Rounding) -> RoundedLinear:
 def _rounded_table(table: Embedding) -> RoundedEmbedding:
     rounded = RoundedEmbedding(*table.weight.shape)
     if not table.weight.is_meta:
-        rows = table.weight.float()
-        scales = rows.abs().amax(1, keepdim=True).clamp_min(TINY) / MOST
-        parts = [(rows / scales).round_().to(torch.int8), scales.to(ROW_SCALE).view(torch.int8)]
-        rounded.weight = nn.Parameter(torch.cat(parts, 1), requires_grad=False)
+        rounded.weight = nn.Parameter(RoundedEmbedding.pack(table.weight), requires_grad=False)
     return rounded

@@ -245,10 +245,11 @@ def _memory(examined: Examined) -> tuple[Verdict, str]:
 
 
 def _speed(examined: Examined) -> tuple[Verdict, str]:
-    """Say how many listeners this CPU bears, by what it reads and multiplies in a second."""
+    """Say how many listeners this CPU bears, by frames of weights that mean nothing."""
     from sonorant.engine.cpu.choice import rounding_of
     from sonorant.engine.cpu.library import use_threads
-    from sonorant.engine.cpu.speed import measured_speed, rounded_work
+    from sonorant.engine.cpu.work import rounded_work
+    from sonorant.engine.tools.forecast import forecast_code2wav, forecast_steps
 
     rounded = {
         config.model: (config, checkpoint, rounding)
@@ -262,8 +263,7 @@ def _speed(examined: Examined) -> tuple[Verdict, str]:
     verdict, parts = Verdict.PASS, []
     for config, checkpoint, rounding in rounded.values():
         work, frame_s = rounded_work(checkpoint, rounding), 1 / checkpoint.frame_rate_hz
-        speed = measured_speed(work, rounding)
-        steps_s, codec_s = work.steps_s(speed), work.codec_s(speed)
+        steps_s, codec_s = forecast_steps(checkpoint, config, rounding), forecast_code2wav(checkpoint)
         in_turns = config.but(cpu_threads=threads).takes_turns
         factor = real_time_factor(steps_s, codec_s, frame_s, in_turns=in_turns)
         text = f"a second of {checkpoint.name} should take {factor:.1f} s"
@@ -272,7 +272,7 @@ def _speed(examined: Examined) -> tuple[Verdict, str]:
         else:
             verdict = Verdict.WARN
             text += ", too long for a listener: use more cores, a smaller checkpoint or a GPU"
-        read, multiplied = speed.predictor_bytes / 1e9, speed.convolutions / 1e9
+        read, multiplied = work.read_bytes / steps_s[1] / 1e9, work.convolutions / codec_s / 1e9
         parts.append(f"{text} (reads {read:.0f} GB/s; {multiplied:.0f} G multiplications)")
     return verdict, "; ".join(parts)
 
