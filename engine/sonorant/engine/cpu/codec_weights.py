@@ -2,7 +2,7 @@
 
 The C code takes channels sixteen at a time. Where a network has fewer in the last group, they are filled up with
 channels that are always zero. Weights of large networks are rounded to thirteen bits, which halves time and memory,
-and their table of codes to sixteen.
+and the vectors of their codes to sixteen.
 """
 
 import platform
@@ -12,20 +12,20 @@ from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import CodecDecoderConfig
 from sonorant.engine.cpu.library import LANES
-from sonorant.engine.cpu.packing import arranged, padded, to_wholes
+from sonorant.engine.cpu.packing import TINY, arranged, padded, to_wholes
 from sonorant.engine.model.codec.code2wav import CausalConv, CausalTransposedConv, Code2Wav, Quantizer, SnakeBeta
 from sonorant.engine.model.codec.code2wav_transformer import WindowAttention
 from sonorant.engine.model.layers import MLP
 from sonorant.engine.sizes import MOST_WEIGHTS
 
 ROUNDS = platform.machine() == "x86_64"  # others multiply whole numbers no faster than floats
-WHOLES, FLOATS = "code2wav-13bit-1", "code2wav-float32-1"  # named anew whenever other tensors are made of a checkpoint
+WHOLES, FLOATS = "code2wav-13bit-2", "code2wav-float32-2"  # named anew whenever other tensors are made of a checkpoint
 TABLE_LIMIT = 32767
 
 
 def fits(c: CodecDecoderConfig) -> bool:
     """Whether codec.c can run this network. More than half of the channels of a group must be real: zeros cost time."""
-    channels = (c.decoder_dim >> len(c.upsample_rates), c.latent_dim, c.codebook_dim)
+    channels = (c.decoder_dim >> len(c.upsample_rates), c.latent_dim, c.vector_dim)
     sizes = (c.stack.hidden_size, c.stack.intermediate_size, c.stack.head_dim)
     return min(channels) > LANES // 2 and all(not size % LANES for size in sizes)
 
@@ -43,7 +43,9 @@ def codec_weights(decoder: Code2Wav, conversion: str) -> dict[str, Tensor]:
     """`decoder` is prepared, in float32, and `fits`."""
     packing = _Packing(conversion)
     for name, module in decoder.named_modules():
-        packing.add(name, module)
+        if module is not decoder.pre_conv:
+            packing.add(name, module)
+    packing.add_codes(decoder.quantizer, decoder.pre_conv.conv)
     return packing.made
 
 
@@ -71,8 +73,19 @@ class _Packing:
                 self._put(name, weight=padded(module.weight, 0), bias=padded(module.bias, 0))
             case nn.RMSNorm():
                 self._put(name, weight=module.weight)
-            case Quantizer():
-                self._table(name, padded(module.table, -1))
+
+    def add_codes(self, quantizer: Quantizer, conv: nn.Conv1d) -> None:
+        """The first convolution is made to project the vectors of codes, too: that of the first book, and the sum of
+        the others, side by side. Projected ones would be twice as much to keep. Both parts are scaled to the same size,
+        as they are rounded together."""
+        sizes = [vectors.abs().amax().clamp_min(TINY) for vectors, _ in quantizer.parts]
+        weights = [
+            torch.einsum("odt,dv->ovt", conv.weight, projection * size)
+            for (_, projection), size in zip(quantizer.parts, sizes, strict=True)
+        ]
+        self._conv("pre_conv", torch.cat([padded(weight, 1) for weight in weights], 1), conv.bias)
+        vectors = [vectors / size for (vectors, _), size in zip(quantizer.parts, sizes, strict=True)]
+        self._table("quantizer", padded(torch.cat(vectors), -1))
 
     def _causal(self, name: str, conv: nn.Conv1d) -> None:
         assert conv.bias is not None

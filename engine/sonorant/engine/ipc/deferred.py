@@ -23,6 +23,7 @@ UNUSED_OF_TORCH = (
     "torch.optim",
     "torch.quantization",
     "torch.testing",
+    "torch.utils.data",
     "cuda.bindings.runtime",  # where it is installed, torch imports it without a card, too
 )
 

@@ -46,9 +46,9 @@ typedef struct {
 
 typedef struct {
   int64_t books, codebook_size, frame_samples;
-  const void *table;          // [books * codes, inputs of pre]: floats, or whole
+  const void *table;          // [books * codes, half of pre's inputs]: floats, or whole
   const float *table_scales;  // [books * codes] of whole ones; NULL for floats
-  Conv pre, input;
+  Conv pre, input;            // half of pre's inputs are of the first book, half are the sum of the others
   int64_t num_layers, heads, kv_heads, head_dim, window;
   double eps;
   const float *periods;  // [head_dim / 2]: theta^(2i / head_dim)
@@ -309,9 +309,8 @@ static void sound(const Codec *c, float *x, const State *state, int64_t slot, in
   }
 }
 
-// Adds a row of the table.
-INLINE void add_code(float *sum, const Codec *c, int64_t row) {
-  int64_t dim = c->pre.in;
+// Adds a row of the table to `sum` [dim].
+INLINE void add_code(float *sum, const Codec *c, int64_t row, int64_t dim) {
   if (!c->table_scales) {
     add(sum, (const float *)c->table + row * dim, dim);
     return;
@@ -368,7 +367,7 @@ int decode_frames(const Codec *c, const State *of_slots, const int64_t *slots, c
   for (int64_t f = 0; f < rows * frames; f++) {
     memset(a + f * dim, 0, dim * sizeof *a);
     for (int64_t book = 0; book < c->books; book++)
-      add_code(a + f * dim, c, book * c->codebook_size + codes[f * c->books + book]);
+      add_code(a + f * dim + (book ? dim / 2 : 0), c, book * c->codebook_size + codes[f * c->books + book], dim / 2);
   }
   convolved(b, a, &c->pre, NULL, state, slots, rows, frames, x);
   convolve(x, b, &c->input, 1, rows * frames, state->rounding);

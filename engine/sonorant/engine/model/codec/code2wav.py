@@ -216,13 +216,15 @@ class CodebookGroup(nn.Module):
         self.vq = nn.ModuleDict({"layers": nn.ModuleList(books)})
         self.output_proj = nn.Conv1d(config.vector_dim, config.codebook_dim, 1, bias=False)
 
-    def tables(self) -> list[Tensor]:
-        """The projected vectors of all codes, [codes, codebook_dim] for each codebook."""
-        projection = self.output_proj.weight[..., 0].float().T
+    def vectors(self) -> Tensor:
+        """Those of all codes, [books * codes, vector_dim]."""
         books = [module for module in self.modules() if isinstance(module, Codebook)]
-        return [
-            b.embedding_sum.float() / b.cluster_usage.float().clamp(CODEBOOK_EPS)[:, None] @ projection for b in books
-        ]
+        return torch.cat(
+            [b.embedding_sum.float() / b.cluster_usage.float().clamp(CODEBOOK_EPS)[:, None] for b in books]
+        )
+
+    def projection(self) -> Tensor:  # [codebook_dim, vector_dim]
+        return self.output_proj.weight[..., 0].float()
 
 
 class Quantizer(nn.Module):
@@ -235,10 +237,12 @@ class Quantizer(nn.Module):
         self.rvq_rest = CodebookGroup(config, config.num_quantizers - 1)
 
     def prepare(self) -> None:
-        weight = self.rvq_first.output_proj.weight
-        tables = self.rvq_first.tables() + self.rvq_rest.tables()
+        groups, weight = (self.rvq_first, self.rvq_rest), self.rvq_first.output_proj.weight
+        parts = [(group.vectors(), group.projection()) for group in groups]
+        tables = [vectors @ projection.T for vectors, projection in parts]
         self.table = torch.cat(tables).to(weight.dtype)  # [books * codes, codebook_dim]
-        self.first_rows = torch.arange(len(tables), device=weight.device) * self.codebook_size  # [books]
+        self.first_rows = torch.arange(0, len(self.table), self.codebook_size, device=weight.device)  # [books]
+        self.parts = parts if weight.device.type == "cpu" else []  # for the C functions: less to keep than the table
         del self.rvq_first, self.rvq_rest
 
     def forward(self, codes: Tensor) -> Tensor:  # [rows, frames, books] -> [rows, frames, codebook_dim]
