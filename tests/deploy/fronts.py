@@ -41,7 +41,7 @@ class Front:
 
     def _ask(self, path: str) -> str:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.admin_port}{path}", timeout=60) as response:
                 return str(response.read().decode())
         except OSError:
             assert self._process.poll() is None, self.log.read_text()

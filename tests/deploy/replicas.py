@@ -55,13 +55,13 @@ class Replica:
 
     def is_ready(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/ready", timeout=5):
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/ready", timeout=60):
                 return True
         except urllib.error.HTTPError:
             return False
 
     def sample(self, name: str) -> float:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=60) as response:
             families = text_string_to_metric_families(response.read().decode())
         return next(sample.value for family in families for sample in family.samples if sample.name == name)
 

@@ -199,7 +199,7 @@ async def test_clients_that_resume_hear_everything_whatever_becomes_of_a_server(
             for session in sessions:
                 await session.send_text("cd")
                 await session.finish()
-            resumed = await asyncio.wait_for(asyncio.gather(*talks), 40)
+            resumed = await asyncio.wait_for(asyncio.gather(*talks), 60)
         finally:
             if fault is signal.SIGSTOP:
                 struck.send(signal.SIGCONT)

@@ -38,7 +38,7 @@ class ServerProcesses(ServerProcess):
 
     @property
     def is_ready(self) -> bool:
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/ready", timeout=10) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/ready", timeout=60) as response:
             return bool(response.status == 200)
 
     def value(self, name: str) -> float:

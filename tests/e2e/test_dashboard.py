@@ -34,7 +34,7 @@ Names = dict[str, set[str]]
 def status_of(url: str, body: bytes | None = None) -> int:
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=30) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             response.read()
             return int(response.status)
     except urllib.error.HTTPError as error:

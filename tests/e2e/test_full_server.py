@@ -77,7 +77,7 @@ async def test_calls_wait_for_a_place_whichever_process_has_it_and_background_on
         one, other = await clients_of_each(stack, server, 3)
         whole = (await one[0].synthesize(TEXT, CONFIG)).audio
         taking = [asyncio.create_task(listen(client)) for client in (*one[:2], *other[:2])]
-        await eventually(lambda: server.value("tts_pair_streams"), NUM_PLACES, timeout_s=60)
+        await eventually(lambda: server.value("tts_pair_streams"), NUM_PLACES)
         with pytest.raises(ServerBusy, match="all"):
             await one[0].synthesize(TEXT, CONFIG)
         waiting = Waiting()
@@ -93,12 +93,12 @@ async def test_calls_wait_for_a_place_whichever_process_has_it_and_background_on
         assert not waiting.begun
         for num_begun, task in enumerate(taking, 1):
             task.cancel()
-            await eventually(lambda most=num_begun: len(waiting.begun) >= most, True, timeout_s=60)
+            await eventually(lambda most=num_begun: len(waiting.begun) >= most, True)
         async with asyncio.timeout(60):
             for audio in await asyncio.gather(*hearing):
                 assert_same_audio(audio, whole)
         assert [name for name in waiting.begun if name != "of the other"] == ["first", "second", "background"]
-        await eventually(lambda: server.value("tts_pair_streams"), 0, timeout_s=60)
+        await eventually(lambda: server.value("tts_pair_streams"), 0)
 
 
 async def test_all_processes_together_let_in_as_many_as_there_are_places(server: ServerProcesses) -> None:
@@ -110,14 +110,14 @@ async def test_all_processes_together_let_in_as_many_as_there_are_places(server:
             session = await stack.enter_async_context(client.speak(synthesis_config(seed=7, do_sample=True)))
             await session.send_text("Words may come one by one, ")
             sessions.append(session)
-        await eventually(lambda: server.value("tts_pair_streams"), 4, timeout_s=60)
+        await eventually(lambda: server.value("tts_pair_streams"), 4)
         for number in range(2):
             assert await refused_at(server, number) == grpc.StatusCode.RESOURCE_EXHAUSTED
         for session in sessions:
             await session.finish()
             reasons = [e.payload.reason async for e in session if isinstance(e.payload, UtteranceDone)]
             assert reasons == [FINISH_REASON_COMPLETED]
-        await eventually(lambda: server.value("tts_pair_streams"), 0, timeout_s=60)
+        await eventually(lambda: server.value("tts_pair_streams"), 0)
 
 
 async def refused_at(server: ServerProcesses, number: int) -> grpc.StatusCode:

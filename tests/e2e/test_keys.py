@@ -145,7 +145,7 @@ async def test_uploads_of_one_key_leave_the_last_quarter_in_whichever_process(se
 
 async def test_ready_tells_of_a_faulty_file_of_keys_until_it_is_mended(server: ServerProcesses) -> None:
     def ready() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/ready", timeout=10) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/ready", timeout=60) as response:
             return str(response.read().decode())
 
     def put(text: str) -> None:

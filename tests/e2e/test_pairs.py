@@ -65,7 +65,7 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 def pairs(server: ServerProcess, name: str) -> dict[tuple[str, str], float]:
     """A metric by the number of the pair and its model."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=60) as response:
         families = text_string_to_metric_families(response.read().decode())
     samples = [sample for family in families for sample in family.samples if sample.name == name]
     return {(sample.labels["pair"], sample.labels["model"]): sample.value for sample in samples}

@@ -203,7 +203,7 @@ asyncio.run(main())
 async def test_a_client_that_is_killed_leaves_nothing(server: ServerProcess, stub: Any) -> None:
     client = await asyncio.create_subprocess_exec(sys.executable, "-c", CLIENT, server.address, stdout=subprocess.PIPE)
     assert client.stdout is not None
-    assert await asyncio.wait_for(client.stdout.readline(), 20) == b"speaking\n"
+    assert await asyncio.wait_for(client.stdout.readline(), 60) == b"speaking\n"
     assert (await stub.GetCapabilities(GetCapabilitiesRequest())).active_sessions == 1
     client.kill()
     await client.wait()

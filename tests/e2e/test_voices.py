@@ -266,7 +266,7 @@ def _memory_mb(server: ServerProcess) -> float:
 
 async def test_recordings_in_hand_are_counted(server: ServerProcess, client: SpeechClient) -> None:
     async def until(num_recordings: int) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while (await asyncio.to_thread(scrape, server))["tts_queued_recordings", ""] != num_recordings:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 

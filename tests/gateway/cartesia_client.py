@@ -34,7 +34,7 @@ class Heard:
         self.done: list[str] = []
 
     async def next(self) -> dict[str, Any]:
-        message: dict[str, Any] = await self._socket.receive_json(timeout=10)
+        message: dict[str, Any] = await self._socket.receive_json(timeout=60)
         context_id = message["context_id"]
         match message["type"]:
             case "chunk":

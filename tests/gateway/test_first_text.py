@@ -23,7 +23,7 @@ async def by_stream(door: Door, voice: str) -> tuple[bytes, str]:
         for message in (config, {"type": "input.text", "text": SAID}, {"type": "input.done"}):
             await socket.send_json(message)
         while True:
-            received = await socket.receive(timeout=10)
+            received = await socket.receive(timeout=60)
             if received.type is aiohttp.WSMsgType.BINARY:
                 audio += received.data
             elif (told := received.json())["type"] == "error":

@@ -1,6 +1,7 @@
 """What a request may cost a gateway: hardly anything before its key is known, and little enough after.
 
-The gateway is a process of its own. Its processor time is measured, which is the same on a busy machine.
+The gateway is a process of its own. Its processor time is measured, which is the same on a busy machine; a slow one
+counts accordingly.
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from sonorant.gateway.upstream.servers import Servers
 from tests.gateway.gateway_process import GatewayProcess
 from tests.gateway.harness import gateway
 from tests.gateway.hostile_requests import requests as hostile_requests
+from tests.gateway.turns import slowness
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import eventually, served
 from tests.service.keys import ADA, BOB, table
@@ -74,7 +76,7 @@ async def cost_s(process: GatewayProcess, request: bytes) -> tuple[int, float]:
     before_s = process.processor_s
     status = int((await answer(process, request)).split()[1])
     await answer(process, b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-    return status, process.processor_s - before_s
+    return status, (process.processor_s - before_s) / slowness()
 
 
 async def test_no_request_costs_a_gateway_without_keys_much(tmp_path: Path) -> None:
@@ -102,7 +104,7 @@ async def test_no_path_reads_a_body_before_its_key_is_known(tmp_path: Path) -> N
             head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n"
             reader, writer = await asyncio.open_connection("127.0.0.1", int(door.url.rpartition(":")[2]))
             writer.write(head.encode())
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 assert b" 401 " in await reader.readline(), path
             writer.transport.abort()
 

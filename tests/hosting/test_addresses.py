@@ -15,7 +15,7 @@ def test_a_kept_port_is_free_for_those_who_share_it_and_for_nobody_else(address:
         with closing(listening_socket(kept, "--listen", shared=True)) as one:
             with closing(listening_socket(kept, "--listen", shared=True)):
                 host, _, port = kept.rpartition(":")
-                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+                socket.create_connection((host.strip("[]"), int(port)), timeout=60).close()
             with pytest.raises(CannotListen, match="is another server running there"):
                 listening_socket(kept, "--listen")
             with pytest.raises(CannotListen, match="Choose an address with --other"), reserved_port(kept, "--other"):
@@ -32,6 +32,6 @@ def test_all_addresses_of_ipv6_take_ipv4_too() -> None:
     with reserved_port("[::]:0", "--listen") as kept, closing(listening_socket(kept, "--listen", shared=True)):
         port = int(kept.rpartition(":")[2])
         for host in ("127.0.0.1", "::1"):
-            socket.create_connection((host, port), timeout=5).close()
+            socket.create_connection((host, port), timeout=60).close()
         with pytest.raises(CannotListen, match="is another server running there"):
             listening_socket(f"127.0.0.1:{port}", "--listen")

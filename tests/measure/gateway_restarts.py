@@ -162,7 +162,7 @@ async def run(args: argparse.Namespace) -> None:
             addresses = [argument for server in servers for argument in ("--server", server.address)]
             gateway = await asyncio.to_thread(GatewayProcess, Path(folder) / "gateway", "--processes", "2", *addresses)
             await asyncio.to_thread(gateway.wait_for, "listening")  # the second one
-            await eventually(partial(is_ready, gateway.url), True, timeout_s=60)
+            await eventually(partial(is_ready, gateway.url), True)
             known = await undisturbed(gateway.url)
             failed = 0
             for seed in range(args.first_seed, args.first_seed + args.rounds):

@@ -47,7 +47,7 @@ class Served:
         stub = health_pb2_grpc.HealthStub(self.channel)
         return (await stub.Check(health_pb2.HealthCheckRequest(service=service))).status
 
-    async def wait_for_health(self, status: int, timeout_s: float = 30.0) -> None:
+    async def wait_for_health(self, status: int, timeout_s: float = 60.0) -> None:
         await eventually(self.health, status, timeout_s)
 
 
@@ -85,7 +85,7 @@ async def served(
     async with opened as channel:
         here = Served(address, channel, drain, running, told.get("metrics_port", 0), told.get("admin_port", 0))
         try:
-            await asyncio.wait_for(channel.channel_ready(), 10)
+            await asyncio.wait_for(channel.channel_ready(), 60)
             if engine.state is EngineState.READY:
                 await here.wait_for_health(health_pb2.HealthCheckResponse.SERVING)
             yield here
@@ -95,7 +95,7 @@ async def served(
             await asyncio.wait([running])
 
 
-async def eventually(observe: Callable[[], Any], expected: object, timeout_s: float = 15.0) -> None:
+async def eventually(observe: Callable[[], Any], expected: object, timeout_s: float = 60.0) -> None:
     """Wait until what is observed, by a function or a coroutine function, is what is expected."""
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + timeout_s
@@ -210,7 +210,7 @@ async def read_all(call: Any, transcript: Transcript | None = None) -> Transcrip
 
 async def read_until(call: Any, transcript: Transcript, kind: str, utterance_id: str | None = None) -> None:
     """Read up to and including the first response of a kind."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (response := await call.read()) is not grpc.aio.EOF:
             found = transcript.add(response)
             if found == kind and utterance_id in (None, response.utterance_id):

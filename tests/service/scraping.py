@@ -13,7 +13,7 @@ async def http(server: Served, request: str) -> tuple[str, str]:
     """Head and body of the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", server.metrics_port)
     writer.write(request.encode())
-    head, _, body = (await asyncio.wait_for(reader.read(), 10)).decode().partition("\r\n\r\n")
+    head, _, body = (await asyncio.wait_for(reader.read(), 60)).decode().partition("\r\n\r\n")
     writer.close()
     return head, body
 

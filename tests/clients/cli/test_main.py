@@ -130,7 +130,7 @@ async def test_an_utterance_that_ends_early_ends_the_command() -> None:
         process.stdin.write(b"one ")
         await process.stdout.readexactly(8)
         process.stdin.write(b"limit")
-        assert await asyncio.wait_for(process.wait(), 20) == 1  # although stdin stays open
+        assert await asyncio.wait_for(process.wait(), 60) == 1  # although stdin stays open
         assert (
             process.stderr is not None
             and b"were spoken, the longest utterance of this checkpoint" in await process.stderr.read()
@@ -147,7 +147,7 @@ async def test_closed_stdin_is_no_text() -> None:
     async with scripted_server() as (target, _):
         script = f"{sys.executable} -m sonorant.cli say --raw --server {target} <&-"
         process = await asyncio.create_subprocess_exec("bash", "-c", script, stderr=asyncio.subprocess.PIPE)
-        _, stderr = await asyncio.wait_for(process.communicate(), 20)
+        _, stderr = await asyncio.wait_for(process.communicate(), 60)
     assert process.returncode == 1 and stderr == b"no audio: the text has nothing to speak\n"
 
 
@@ -299,7 +299,7 @@ async def test_interrupt_ends_quietly_and_leaves_a_valid_file(tmp_path: Path) ->
         process.send_signal(signal.SIGINT)
         assert await process.wait() == 130
         assert b"Traceback" not in await process.stderr.read()
-        await asyncio.wait_for(speech.over.wait(), 5)
+        await asyncio.wait_for(speech.over.wait(), 60)
     with wave.open(str(path)) as file:
         assert file.getnframes() in (0, 4) and file.readframes(4) == LOUD * file.getnframes()
 

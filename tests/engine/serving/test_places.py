@@ -71,7 +71,7 @@ def test_a_batch_stream_always_leaves_an_eighth() -> None:
 
 
 async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not happens():  # noqa: ASYNC110  nothing tells of it
             await asyncio.sleep(0.01)
 

@@ -236,9 +236,9 @@ async def test_a_drain_lets_what_is_spoken_end_and_closes_the_socket() -> None:
         await socket.send_json(text("a", SAID * 3, more=False))
         await eventually(lambda: len(engine.live), 1)
         door.drain.set()
-        assert (await idle.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+        assert (await idle.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
         await heard.until_done("a")
-        assert (await socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+        assert (await socket.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
     assert heard.audio["a"] == tones(engine, SAID * 3)
 
 

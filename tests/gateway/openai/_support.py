@@ -20,7 +20,7 @@ async def until(socket: aiohttp.ClientWebSocketResponse, kind: str) -> tuple[lis
     """Messages up to and including one of a kind, and the audio between them."""
     messages, audio = [], b""
     while True:
-        message = await socket.receive(timeout=10)
+        message = await socket.receive(timeout=60)
         if message.type is aiohttp.WSMsgType.BINARY:
             audio += message.data
             continue

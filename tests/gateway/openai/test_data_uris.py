@@ -8,6 +8,7 @@ import pytest
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.data_uris import MAX_REF_AUDIO_BYTES, PIECE_CHARS, DecodedUris, recording_in
+from tests.gateway.turns import slowness
 
 HEAD = "data:audio/wav;base64,"
 LARGEST = MAX_REF_AUDIO_BYTES // 3 * 3
@@ -50,7 +51,7 @@ async def test_others_have_their_turn_while_the_largest_is_decoded() -> None:
     assert len(await recording_in(HEAD + text, "ref_audio")) == LARGEST
     running.cancel()
     assert turns > 100
-    assert longest_s < 0.02  # of processor time; all of it at once takes more
+    assert longest_s / slowness() < 0.02  # of processor time; all of it at once takes more
 
 
 async def test_items_with_the_same_recording_or_fault_have_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,7 +71,7 @@ async def test_a_drain_lets_what_is_spoken_end() -> None:
         await eventually(lambda: len(engine.live), 1)
         door.drain.set()
         assert await speaking == (200, spoken(SAID, seed=1))
-        await asyncio.wait_for(door.running, 10)
+        await asyncio.wait_for(door.running, 25)
         with pytest.raises(aiohttp.ClientConnectorError):
             await door.ready()
 
@@ -119,7 +119,7 @@ async def test_tls_with_certificates_that_are_replaced(tmp_path: Path) -> None:
                 assert (response.status, await response.read()) == (200, spoken(SAID, seed=1))
             async with http.ws_connect("/tts/websocket") as socket:
                 await socket.send_json({"context_id": "a", "transcript": " ", "continue": False})
-                assert (await socket.receive_json(timeout=10))["done"] is True
+                assert (await socket.receive_json(timeout=60))["done"] is True
 
         before = await serial()
         certificates.issue()
@@ -282,7 +282,7 @@ async def test_a_caller_who_comes_back_resumes_its_tls_session(tmp_path: Path) -
 
         def visit(session: ssl.SSLSession | None) -> tuple[ssl.SSLSession | None, bool | None]:
             with (
-                socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+                socket.create_connection(("127.0.0.1", port), timeout=60) as plain,
                 trust.wrap_socket(plain, server_hostname="localhost", session=session) as secured,
             ):
                 secured.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -66,7 +66,7 @@ async def last_messages(door: Door, said: str) -> list[dict[str, Any]]:
 
     async with door.http.ws_connect("/tts/websocket") as socket:
         await socket.send_json(text("a", said, more=False))
-        while (message := await socket.receive_json(timeout=10))["type"] != "done":
+        while (message := await socket.receive_json(timeout=60))["type"] != "done":
             pass
         messages.append(message)
 
@@ -76,7 +76,7 @@ async def last_messages(door: Door, said: str) -> list[dict[str, Any]]:
         await socket.send_json({"type": "input.done"})
         done: dict[str, Any] = {}
         while done.get("type") != "audio.done":
-            message = await socket.receive(timeout=10)
+            message = await socket.receive(timeout=60)
             done = message.json() if message.type is aiohttp.WSMsgType.TEXT else {}
         messages.append(done)
 
@@ -134,7 +134,7 @@ async def test_a_plain_answer_tells_it_in_a_trailer(engine: FakeEngine, said: st
         reader, writer = await asyncio.open_connection(host, int(port))
         head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         writer.write(f"{head}Connection: close\r\nContent-Length: {len(fields)}\r\n\r\n{fields}".encode())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answer = await reader.read()
         writer.close()
         async with door.http.post(path, data=fields, headers={"Content-Type": "application/json"}) as response:
@@ -156,7 +156,7 @@ async def test_a_trailer_leaves_the_connection_to_the_next_request() -> None:
         head = "POST /v1/audio/speech HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         for _ in range(3):
             writer.write(f"{head}Content-Length: {len(fields)}\r\n\r\n".encode() + fields)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 answer = await reader.readuntil(b"X-Finish-Reason: length\r\n\r\n")
             assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
         writer.close()

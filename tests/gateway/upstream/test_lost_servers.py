@@ -82,7 +82,7 @@ async def test_a_websocket_continues_on_another_server() -> None:
                 await socket.send_json(message)
             done = None
             while done is None:
-                message = await socket.receive(timeout=30)
+                message = await socket.receive(timeout=60)
                 if isinstance(message.data, bytes):
                     heard += message.data
                     count(len(message.data))
@@ -116,7 +116,7 @@ async def test_without_another_server_an_answer_ends_without_addresses_or_guesse
                 await socket.send_json(message)
             errors = []
             while not errors or errors[-1]["type"] != "session.done":
-                message = await socket.receive(timeout=30)
+                message = await socket.receive(timeout=60)
                 if isinstance(message.data, bytes):
                     for proxy in fronts.proxies:
                         proxy.is_down = True

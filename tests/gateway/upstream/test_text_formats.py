@@ -127,7 +127,7 @@ async def test_a_key_has_a_delay_of_its_own_at_every_door(tmp_path: Path) -> Non
 
 
 async def until_audio(socket: Any) -> bytes:
-    while not isinstance(data := (await socket.receive(timeout=10)).data, bytes):
+    while not isinstance(data := (await socket.receive(timeout=60)).data, bytes):
         pass
     return data
 
@@ -137,5 +137,5 @@ async def test_a_policy_does_not_go_with_splitting() -> None:
         for policy in ({"commit": "manual"}, {"max_buffer_delay_ms": 100}, {"first_chunk_min_chars": 5}):
             async with connect(door) as socket:
                 await socket.send_json({**PCM, "split_granularity": "sentence", **policy})
-                message = await socket.receive_json(timeout=10)
+                message = await socket.receive_json(timeout=60)
                 assert message["type"] == "error" and "only without split_granularity" in str(message)

@@ -33,7 +33,7 @@ async def raw(door: Door, sent: bytes) -> bytes:
     writer.write(sent)
     received = b""
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             received = await reader.read()
     except (ConnectionError, TimeoutError):
         pass
@@ -184,7 +184,7 @@ async def test_no_door_follows_a_link() -> None:
                 assert (await response.json())["failed"] == 1
             async with door.http.ws_connect("/v1/audio/speech/stream") as stream:
                 await stream.send_json({"type": "session.config", **fields})
-                assert (await stream.receive_json(timeout=10))["type"] == "error"
+                assert (await stream.receive_json(timeout=60))["type"] == "error"
         form = FormData({"name": "anna", "consent": "yes", "audio_sample": link})
         async with door.http.post("/v1/audio/voices", data=form) as response:
             assert response.status == 400
@@ -199,7 +199,7 @@ async def test_heads_that_never_end_are_given_up_and_hold_nobody_up(monkeypatch:
     monkeypatch.setattr("sonorant.gateway.web.bodies.BODY_TIMEOUT_S", 0.2)
     async with gateway(FakeEngine()) as door:
         for sent in (b"", b"GET /health HT", b"GET /health HTTP/1.1\r\nX: "):
-            assert await asyncio.wait_for(raw(door, sent), 5) == b""
+            assert await asyncio.wait_for(raw(door, sent), 30) == b""
         kinds = b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x"
         heads = [
             b"POST /v1/audio/%b HTTP/1.1\r\nHost: localhost\r\nContent-Type: %b\r\n" % (path, kind)
@@ -315,9 +315,9 @@ async def test_the_rest_of_a_refused_body_is_not_taken_apart(tmp_path: Path) -> 
         length = int(head.lower().partition(b"content-length: ")[2].split()[0])
         await reader.readexactly(length)
         writer.write(b"no chunk" * 10_000)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(reader.read(1), 0.5)
-        assert await asyncio.wait_for(reader.read(1), 10) == b"", "the connection is never closed"
+        assert (await door.http.get("/health")).status == 200  # the gateway has received that meanwhile
+        assert not reader.at_eof()
+        assert await asyncio.wait_for(reader.read(1), 60) == b"", "the connection is never closed"
         writer.close()
 
 
@@ -346,7 +346,7 @@ async def test_a_listener_who_does_not_read_stops_the_engine(monkeypatch: pytest
     async with gateway(engine) as door:
         _, writer = await deaf(door)
         before = -1
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while before != engine.frames_made:  # until nothing moves any more
                 before = engine.frames_made
                 await asyncio.sleep(0.3)
@@ -377,7 +377,7 @@ async def test_an_answer_to_http_1_0_ends_with_its_connection(fields: bytes) -> 
             b"POST /v1/audio/speech HTTP/1.0\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             answer = await reader.read()  # to the end of the connection
         writer.close()
     head, _, audio = answer.partition(b"\r\n\r\n")

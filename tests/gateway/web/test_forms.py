@@ -37,7 +37,7 @@ async def sent(door: Door, request: bytes, rng: random.Random) -> tuple[int, dic
     for begin, end in zip([0, *cuts], [*cuts, len(request)], strict=True):
         writer.write(request[begin:end])
         await asyncio.sleep(0.001)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         answer = await reader.read()
     writer.close()
     return int(answer.split()[1]), json.loads(answer.partition(b"\r\n\r\n")[2])

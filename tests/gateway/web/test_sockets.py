@@ -26,7 +26,7 @@ async def test_a_listener_who_is_behind_keeps_the_connection() -> None:
         await asyncio.sleep(0.5)  # five pings wait behind audio that nobody reads
         done = {}
         while done.get("type") != "session.done":
-            message = await socket.receive(timeout=20)
+            message = await socket.receive(timeout=60)
             assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
             done = message.json() if message.type is aiohttp.WSMsgType.TEXT else {}
 
@@ -35,5 +35,5 @@ async def test_a_listener_who_is_behind_keeps_the_connection() -> None:
 async def test_a_caller_who_answers_no_ping_is_given_up(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     monkeypatch.setattr(sockets, "MAX_UNANSWERED", 3)
     async with gateway(FakeEngine()) as door, door.http.ws_connect(path, autoping=False) as socket:
-        heard = [(await socket.receive(timeout=20)).type for _ in range(4)]
+        heard = [(await socket.receive(timeout=60)).type for _ in range(4)]
     assert heard == [aiohttp.WSMsgType.PING] * 3 + [aiohttp.WSMsgType.CLOSE]

@@ -18,7 +18,7 @@ def client(door: Door) -> AsyncTcpClient:
 
 async def until(connection: AsyncTcpClient, kind: Any) -> list[Event]:
     events: list[Event] = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not (events and kind.is_type(events[-1].type)):
             event = await connection.read_event()
             assert event is not None, events

@@ -59,7 +59,7 @@ async def test_the_end_does_not_wait_for_who_takes_nothing(method: str, monkeypa
     monkeypatch.setattr(stalled, "LOOK_S", 0.05)
     async with served(FakeEngine(), drain_grace_s=60.0) as server, stopped_reading(server, method):
         server.drain.set()
-        assert await asyncio.wait_for(server.exit_code, 10) == 0
+        assert await asyncio.wait_for(server.exit_code, 25) == 0
 
 
 async def test_who_reads_slowly_but_reads_keeps_the_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ async def test_a_send_that_is_cancelled_while_written_is_not_written_twice() -> 
 async def test_what_nobody_has_to_know_of_waits_only_behind_many() -> None:
     outbox: Outbox[SpeakResponse] = Outbox()
     for number in range(FEW):
-        await asyncio.wait_for(outbox.send(response(f"{number}")), 1)
+        await asyncio.wait_for(outbox.send(response(f"{number}")), 60)
     late = asyncio.create_task(outbox.send(response("late")))
     await asyncio.sleep(0)
     assert not late.done()

@@ -341,7 +341,7 @@ async def test_each_condition_has_its_status_and_details(case: Case, tmp_path: P
         settings["api_keys"].write_text(f'[ada]\nsha256 = "{digest}"\nvoices = ["ada"]\n')
     engine = FakeEngine()
     async with served(engine, **settings) as server:
-        code, message, details = await asyncio.wait_for(case.provoke(server, engine), 20)
+        code, message, details = await asyncio.wait_for(case.provoke(server, engine), 60)
         assert (code, details["ErrorInfo"].reason) == (case.code, case.reason), message
         assert details["ErrorInfo"].domain == DOMAIN
         assert details["RequestInfo"].request_id

@@ -187,7 +187,7 @@ async def test_its_calls_are_counted_as_ours_are() -> None:
 
 async def scraped(server: Served) -> str:
     def scrape() -> str:
-        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=10) as response:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.metrics_port}/metrics", timeout=60) as response:
             return str(response.read().decode())
 
     return await asyncio.to_thread(scrape)

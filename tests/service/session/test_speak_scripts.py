@@ -44,7 +44,7 @@ async def test_any_script_leaves_one_done_per_utterance_in_order_and_nothing_beh
             check(plan, transcript, trouble=trouble is not none)
         await eventually(lambda: engine.num_streams, 0)
         if drains:
-            assert await asyncio.wait_for(server.exit_code, 10) == 0
+            assert await asyncio.wait_for(server.exit_code, 25) == 0
         else:
             capabilities = await server.stub.GetCapabilities(GetCapabilitiesRequest())
             assert capabilities.active_sessions == 0

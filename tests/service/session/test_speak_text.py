@@ -69,16 +69,16 @@ async def test_manual_speaks_at_flush_and_end_only() -> None:
     async with served(FakeEngine()) as server:
         call, transcript = server.stub.Speak(), Transcript()
         await call.write(speak_pb2.SpeakRequest(config=settings(mode=MANUAL)))
-        await call.write(say("ab. cd e f"))
+        await call.write(say("ab. cd e f", "u1"))
         await read_until(call, transcript, "session")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await asyncio.shield(reading := asyncio.ensure_future(call.read()))
-        await call.write(flush(1))
-        transcript.add(await reading)
+        await call.write(say("g", "u2"))
+        await call.write(cancel("u2"))
+        await read_until(call, transcript, "done", "u2")
+        assert ("u1", "started") not in transcript.kinds
+        await call.write(flush(1, "u1"))
         await read_until(call, transcript, "flush_done")
-        await call.write(say("gh"))
-        await call.write(end())
+        await call.write(say("gh", "u1"))
+        await call.write(end("u1"))
         await call.done_writing()
         await read_all(call, transcript)
         assert transcript.pcm["u1"] == spoken("ab. cd e f", 7) + spoken("gh", 7)

@@ -57,7 +57,7 @@ class Scene:
         """All of them, begun in the same turn."""
         heard = [Heard() for _ in utterances]
         counting = asyncio.create_task(self._count_turns())
-        async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             for one, ear in zip(utterances, heard, strict=True):
                 tasks.create_task(one.speak(ear.send))
         counting.cancel()

@@ -87,7 +87,7 @@ async def test_kept_clones_are_made_ready_at_the_start_newest_first_as_far_as_th
     engine.info = replace(engine.info, kept_references=2)
     engine.infos = (engine.info,)
     async with served(engine, voices_dir=tmp_path):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(engine.opened) < 2 or engine.num_streams:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert [params.reference_text for params in engine.opened] == ["newest", "older"]

@@ -184,7 +184,7 @@ async def talking() -> AsyncIterator[Talk]:
 @example([*BEGUN, ("down", "a", 0), ("hear", "a", 0), ("revise", "a", 0), ("hear", "a", 3), ("text", "a", 1)])
 def test_every_utterance_ends_once_and_is_heard_once_and_not_after_its_cancel(steps: list[Step]) -> None:
     async def run() -> None:
-        async with asyncio.timeout(30), talking() as talk:
+        async with asyncio.timeout(60), talking() as talk:
             reading = asyncio.create_task(talk.read())
             for step in steps:
                 await talk.take(*step)
