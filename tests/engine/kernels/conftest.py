@@ -1,3 +1,6 @@
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -5,3 +8,20 @@ import torch
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, dict[str, int]], bytes]:
+    """Compiles a file of kernels with macros. It hardly optimizes, which would take most of the time; what
+    `make test-kernels` compiles is optimized."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
+    from sonorant.engine.kernels import cuda_code
+
+    compile_with = cuda_code._compile
+    monkeypatch.setattr(
+        cuda_code,
+        "_compile",
+        lambda source, file, headers, options: compile_with(source, file, headers, [*options, "--Ofast-compile=max"]),
+    )
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return lambda file, macros: cuda_code.compiled(file, macros, "sm_90a")

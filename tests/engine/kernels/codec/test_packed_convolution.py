@@ -1,7 +1,6 @@
 """Convolutions in CUDA C++ against those in Triton, on a Hopper GPU; how weights are packed, anywhere."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -26,6 +25,7 @@ from sonorant.engine.kernels.codec.resident_unit import macros_of as resident_ma
 
 IS_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
 on_hopper = pytest.mark.skipif(not IS_HOPPER, reason="needs a Hopper GPU")
+Compiler = Callable[[str, dict[str, int]], bytes]
 TOLERANCE = 0.01  # outputs are below 16: a rounding of float16 is half of it
 
 
@@ -53,17 +53,8 @@ def test_packed_parameters_have_the_columns_of_the_weights() -> None:
     assert torch.equal(packed, eights_of_a_thread(32) + torch.tensor([[0.0], [100.0], [200.0]]))
 
 
-@pytest.fixture
-def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str, dict[str, int]], bytes]:
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
-    from sonorant.engine.kernels.cuda_code import compiled
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    return lambda file, macros: compiled(file, macros, "sm_90a")
-
-
 @pytest.mark.slow
-def test_convolutions_compile(compiler: Callable[[str, dict[str, int]], bytes]) -> None:
+def test_convolutions_compile(compiler: Compiler) -> None:
     for channels_in, size_out, dilation, block_out in zip(
         (1024, 384, 768), (1536, 384, 768), (1, 3, 9), BLOCK_OUTS, strict=True
     ):
@@ -75,7 +66,7 @@ def test_convolutions_compile(compiler: Callable[[str, dict[str, int]], bytes]) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dilation", "has_plain"), [(1, True), (9, False)])
-def test_units_compile(dilation: int, has_plain: bool, compiler: Callable[[str, dict[str, int]], bytes]) -> None:
+def test_units_compile(dilation: int, has_plain: bool, compiler: Compiler) -> None:
     assert compiler(
         "codec/packed_convolution.cu", macros_of(192, 192, 7, dilation, 192, is_unit=True, has_plain=has_plain)
     )

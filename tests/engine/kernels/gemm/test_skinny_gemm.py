@@ -1,6 +1,7 @@
 """Products of up to 16 rows in CUDA C++: how they are shared out, that they compile, and on a GPU what comes out."""
 
 import itertools
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -47,22 +48,17 @@ def test_sizes_that_cannot_be_shared_out() -> None:
 @pytest.mark.parametrize("is_float16", [False, True])
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", [SHAPES[2], SHAPES[7], SHAPES[8]])
 def test_the_kernel_compiles(
-    size_in: int, size_out: int, is_swiglu: bool, is_float16: bool, monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:  # fmt: skip
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
-    from sonorant.engine.kernels.cuda_code import compiled
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+    size_in: int, size_out: int, is_swiglu: bool, is_float16: bool, compiler: Callable[[str, dict[str, int]], bytes]
+) -> None:
     may_split = size_out == 1024
     product = SkinnyProduct(size_in, size_out, not may_split, is_swiglu, may_split, is_float16)
     tiling = product.tiling()
     assert tiling is not None
     macros = product.macros(tiling)
-    code = compiled("gemm/skinny_gemm.cu", macros, "sm_90a")
-    assert code == compiled("gemm/skinny_gemm.cu", macros, "sm_90a")  # kept
+    code = compiler("gemm/skinny_gemm.cu", macros)
+    assert code == compiler("gemm/skinny_gemm.cu", macros)  # kept
     with pytest.raises(RuntimeError, match="inputs are shared equally"):
-        compiled("gemm/skinny_gemm.cu", macros | {"IN": 40}, "sm_90a")
+        compiler("gemm/skinny_gemm.cu", macros | {"IN": 40})
 
 
 @pytest.mark.gpu

@@ -1,5 +1,7 @@
 """Products of up to 64 rows in CUDA C++: how they are shared out, that they compile, and on a GPU what comes out."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -52,19 +54,14 @@ def test_sizes_that_cannot_be_shared_out() -> None:
 @pytest.mark.parametrize("is_float16", [False, True])
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", [SHAPES[2], SHAPES[7], SHAPES[8]])
 def test_the_kernel_compiles(
-    size_in: int, size_out: int, is_swiglu: bool, is_float16: bool, monkeypatch: pytest.MonkeyPatch,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:  # fmt: skip
-    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC comes with the CUDA builds of torch, and with `dev`")
-    from sonorant.engine.kernels.cuda_code import compiled
-
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("kernels")))
+    size_in: int, size_out: int, is_swiglu: bool, is_float16: bool, compiler: Callable[[str, dict[str, int]], bytes]
+) -> None:
     for num_squares, is_sum in ((0, False), (0, True), (32, False)):
         product = WgmmaProduct(size_in, size_out, num_squares, is_swiglu, is_sum, is_sum, is_float16)
         macros = product.macros(product.tiling())
-        assert compiled("gemm/wgmma_gemm.cu", macros, "sm_90a")
+        assert compiler("gemm/wgmma_gemm.cu", macros)
     with pytest.raises(RuntimeError, match="inputs are shared equally"):
-        compiled("gemm/wgmma_gemm.cu", macros | {"IN": 96}, "sm_90a")
+        compiler("gemm/wgmma_gemm.cu", macros | {"IN": 96})
 
 
 @pytest.mark.gpu
