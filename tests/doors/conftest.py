@@ -1,4 +1,4 @@
-"""Stock clients against a real server: each framework in an environment of its own, the server in the project's."""
+"""Stock clients against a real server: the frameworks in an environment of their own, the server in the project's."""
 
 import asyncio
 import fcntl

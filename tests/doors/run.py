@@ -1,4 +1,5 @@
-"""Native classes and clients of Riva, in one environment: `python -m tests.doors.run`, or `make test-doors`.
+"""Native classes and clients of Riva, in the environment of the frameworks that judge the gateway, too:
+`python -m tests.doors.run`, or `make test-doors`.
 
 Arguments go to pytest.
 """
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.gateway.stock.run import HERE as STOCK
 from tests.gateway.stock.run import python_of
 
 HERE = Path(__file__).parent
@@ -19,7 +21,8 @@ def main() -> int:
         "PYTHONPATH": os.pathsep.join(map(str, (ROOT / "clients", ROOT / "proto"))),
         "DOORS_SERVER_PYTHON": sys.executable,
     }
-    command = [python_of(HERE), "-m", "pytest", "-q", "-c", HERE / "pytest.ini", "--rootdir", ROOT, HERE, *sys.argv[1:]]
+    python = python_of(STOCK / "frameworks")
+    command = [python, "-m", "pytest", "-q", "-c", HERE / "pytest.ini", "--rootdir", ROOT, HERE, *sys.argv[1:]]
     return subprocess.run(command, cwd=ROOT, env=environment).returncode
 
 
