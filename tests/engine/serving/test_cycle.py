@@ -282,7 +282,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(
     specs=st.lists(streams, min_size=NUM_STREAMS, max_size=NUM_STREAMS),
     actions=actions,

@@ -28,7 +28,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     actions=actions,
     chunk_ramp=st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple),

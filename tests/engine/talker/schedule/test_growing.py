@@ -1,7 +1,7 @@
 """A stream reserves pages for the frames that its text so far may take, and is given more for text that comes later."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonorant.engine.config import EngineConfig
@@ -190,6 +190,7 @@ def spoken(texts: list[list[int]], num_pages: int, *, is_ahead: bool = False) ->
 pieces = st.lists(st.integers(1, 40), min_size=1, max_size=8)
 
 
+@settings(max_examples=30)
 @given(st.lists(pieces, min_size=1, max_size=5))
 def test_however_texts_grow_and_pages_run_short_every_stream_says_the_same(texts: list[list[int]]) -> None:
     enough, num_yields = spoken(texts, 5 * CONTEXT // PAGE)

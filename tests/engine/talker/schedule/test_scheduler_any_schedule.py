@@ -84,7 +84,7 @@ def new_talker(config: EngineConfig, num_pages: int, limits: BackgroundLimits) -
     return scheduler, FakeTalkerRunner(CHECKPOINT, config, num_pages)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(
     specs=st.lists(streams, min_size=NUM_STREAMS, max_size=NUM_STREAMS),
     actions=actions,
