@@ -5,7 +5,7 @@ repeated, reordered or misplaced frame or token changes all audio after it. The 
 stream's own input what must be heard, whatever the schedule was.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -191,7 +191,7 @@ class FakeTalkerRunner:
         self.is_asynchronous = False
         self._frames: deque[Int16Array] = deque()  # of steps that were started
         self._slots: dict[int, _TalkerSlot] = {}
-        self._content: dict[tuple[int, int], int] = {}  # of (page, offset)
+        self._content = defaultdict[int, list[int]](lambda: [0] * config.talker.page_size)  # of each page
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
         before = self._slots[slot].pages
@@ -252,19 +252,19 @@ class FakeTalkerRunner:
         self._check_pages(slot)
         return slot.voice.sample(row.frame_index, row.allow_eos)
 
-    def _place(self, slot: _TalkerSlot, position: int) -> tuple[int, int]:
-        page, offset = divmod(position, self._config.talker.page_size)
-        assert page < len(slot.pages), "position beyond the lease"
-        return slot.pages[page], offset
-
     def _write(self, slot: _TalkerSlot, value: int) -> None:
-        self._content[self._place(slot, len(slot.written))] = value
+        page, offset = divmod(len(slot.written), self._config.talker.page_size)
+        assert page < len(slot.pages), "position beyond the lease"
+        self._content[slot.pages[page]][offset] = value
         slot.written.append(value)
 
     def _check_pages(self, slot: _TalkerSlot) -> None:
         """Every position holds what this stream has put there, or would have."""
-        for position, value in enumerate(slot.written):
-            assert self._content.get(self._place(slot, position)) == value, "a page holds something else"
+        size = self._config.talker.page_size
+        assert len(slot.written) <= size * len(slot.pages), "position beyond the lease"
+        for number, page in enumerate(slot.pages):
+            values = slot.written[number * size : (number + 1) * size]
+            assert self._content[page][: len(values)] == values, "a page holds something else"
 
 
 def _opening(row: PrefillRow) -> tuple[PromptPlan, SamplingParams]:
