@@ -13,7 +13,7 @@ import soundfile
 
 from sonorant.client.local_server import local_server
 from sonorant.service.config import parse_args
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "voices.md").read_text(encoding="utf-8")
@@ -38,7 +38,7 @@ async def test_every_snippet_runs(tmp_path: Path) -> None:
         soundfile.write(tmp_path / f"{name}.wav", 0.3 * np.sin((1200 + 300 * seed) * t) + noise, 24_000)
     settings = ["--device", "cpu", "--voices-dir", str(tmp_path / "kept")]
     for task in ("base", "custom_voice", "voice_design"):
-        settings += ["--model", str(_short_spoken(write_tiny_checkpoint(tmp_path / task, task)))]
+        settings += ["--model", str(_short_spoken(write_tiny_checkpoint(tmp_path / task, task, **QUICK)))]
     async with local_server(settings) as target:
         for language, text in SNIPPETS:
             if language == "console":

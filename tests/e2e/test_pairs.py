@@ -25,7 +25,7 @@ from tests.e2e.server_process import ServerProcess
 from tests.engine.mps_stand_in import install_mps
 from tests.service.harness import Stub, eventually, failure, say, speak
 from tests.service.harness import config as speak_config
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 pytestmark = pytest.mark.slow
 
@@ -56,8 +56,8 @@ talker.num_slots = 2
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("pool")
-    base = write_tiny_checkpoint(folder / "base", "base")
-    design = write_tiny_checkpoint(folder / "design", "voice_design")
+    base = write_tiny_checkpoint(folder / "base", "base", **QUICK)
+    design = write_tiny_checkpoint(folder / "design", "voice_design", **QUICK)
     (folder / "sonorant.toml").write_text(FILE.format(base=base, design=design))
     with ServerProcess(folder / "log", "--config", str(folder / "sonorant.toml"), "--device", "cpu") as process:
         yield process
@@ -128,7 +128,7 @@ def test_without_a_gpu_no_daemon_is_started_and_nothing_said_of_one(tmp_path: Pa
 def test_workers_get_device_threads_and_priority_of_their_stage_and_go_with_the_server(
     tmp_path: Path, mps_started: Path
 ) -> None:
-    model = write_tiny_checkpoint(tmp_path / "model")
+    model = write_tiny_checkpoint(tmp_path / "model", **QUICK)
     flags = "--device cpu --pairs 2 --cpu-threads 2 --mps true"
     with ServerProcess(tmp_path / "log", "--model", str(model), *flags.split()) as server:
         daemon, directory = mps_started.read_text().split()

@@ -12,7 +12,7 @@ from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest, Synthe
 from tests.e2e.server_process import ServerProcess
 from tests.endless_voice import write_endless_voice
 from tests.service.harness import Stub, config, end, flush, say, speak
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 # The seed is of the draws after the loop: with this one they end after 9 frames, with some others they go wrong, too.
 GREEDY = {"do_sample": False, "subtalker_do_sample": False, "repetition_penalty": 1.0, "max_frames": 250, "seed": 12}
@@ -21,7 +21,7 @@ GREEDY = {"do_sample": False, "subtalker_do_sample": False, "repetition_penalty"
 @pytest.mark.slow
 @pytest.mark.rare
 async def test_a_loop_is_not_heard_in_a_clip_and_a_stream_says_why_it_was_stopped(tmp_path: Path) -> None:
-    model = write_tiny_checkpoint(tmp_path / "tiny")
+    model = write_tiny_checkpoint(tmp_path / "tiny", **QUICK)
     with ServerProcess(tmp_path / "log", "--model", str(model), "--num-slots", "2") as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
             stub, synthesis = Stub(channel), {"sampling": GREEDY}

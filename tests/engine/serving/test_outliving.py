@@ -16,7 +16,7 @@ from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, FinishReaso
 from sonorant.engine.types import Int16Array
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, listen
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -124,7 +124,7 @@ async def voice() -> AsyncIterator[tuple[Engine, list[Heard]]]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def clones(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Engine, list[Heard]]]:
-    engine = await start_engine(config(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base")))
+    engine = await start_engine(config(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base", **QUICK)))
     yield engine, [await undisturbed(engine, session) for session in sessions(engine)]
     await engine.close()
 

@@ -37,7 +37,7 @@ from sonorant.engine.workers import prepared
 from sonorant.engine.workers.worker_pair import Workers
 from tests.child_pids import child_names, child_pids
 from tests.engine.speech import Heard, assert_same_speech, listen
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 TEXT = "the quick brown fox"
 
@@ -50,12 +50,14 @@ def config(model: Path) -> EngineConfig:
 
 @pytest.fixture(scope="module")
 def custom_voice(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("models") / "custom-voice", "custom_voice")
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("models") / "custom-voice", "custom_voice", **QUICK)
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("models") / "base", "base", hidden=48)
+    return write_tiny_checkpoint(
+        tmp_path_factory.mktemp("models") / "base", "base", hidden=48, head_dim=16, predictor_hidden=48
+    )
 
 
 class Watched:

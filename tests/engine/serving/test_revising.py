@@ -11,7 +11,7 @@ from sonorant.engine import EngineConfig, SynthesisParams
 from sonorant.engine.types import Int16Array
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import listen, until_idle
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 TEXT = "The train to London leaves in twenty minutes from here."
 # (the old text in pieces, whether it has ended, the new text): words changed, in the middle of a word, shorter, longer.
@@ -38,7 +38,7 @@ async def codes_of(engine: OwnedEngine, params: SynthesisParams, text: str, know
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["custom_voice", "base"])
 async def test_frames_in_common_are_those_of_the_new_text_and_the_rest_follows(tmp_path: Path, task: str) -> None:
-    model = write_tiny_checkpoint(tmp_path, task)
+    model = write_tiny_checkpoint(tmp_path, task, **QUICK)
     config = EngineConfig.of(model, num_slots=4, max_context=512, cpu_threads=1, talker_device="cpu")
     engine = await start_engine(config)
     sampling = dataclasses.replace(

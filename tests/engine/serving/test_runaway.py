@@ -12,12 +12,12 @@ from safetensors.numpy import load_file, save_file
 from sonorant.engine import EngineConfig, FinishReason
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, say, speech, until_idle
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 
 def write_silent_checkpoint(folder: Path) -> Path:
     """The same checkpoint with a codec whose last layer is zero."""
-    model = write_tiny_checkpoint(folder)
+    model = write_tiny_checkpoint(folder, **QUICK)
     file = model / "speech_tokenizer" / "model.safetensors"
     tensors = load_file(file)
     last = max(int(name.split(".")[2]) for name in tensors if name.startswith("decoder.decoder."))
@@ -46,7 +46,7 @@ async def spoken(engine: OwnedEngine, **sampling: object) -> Heard:
 @pytest.mark.slow
 async def test_a_model_that_does_not_end_is_ended(tmp_path: Path) -> None:
     """With random weights the speech has nothing to do with the text, and no end token comes."""
-    async with running(write_tiny_checkpoint(tmp_path)) as engine:
+    async with running(write_tiny_checkpoint(tmp_path, **QUICK)) as engine:
         heard = await spoken(engine, do_sample=False, subtalker_do_sample=False)
     assert heard.end.reason is FinishReason.RUNAWAY
     assert "text tokens" in heard.end.detail

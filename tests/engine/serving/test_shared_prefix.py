@@ -10,12 +10,12 @@ import pytest
 from sonorant.engine import EngineConfig, SynthesisParams
 from tests.engine.one_engine import start_engine, work_when_idle
 from tests.engine.speech import assert_same_speech, say
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 
 @pytest.mark.slow
 async def test_two_texts_in_one_voice_share_its_reference_text(tmp_path: Path) -> None:
-    model = write_tiny_checkpoint(tmp_path, "base")
+    model = write_tiny_checkpoint(tmp_path, "base", **QUICK)
     engine = await start_engine(EngineConfig.of(model, num_slots=2, max_context=256, cpu_threads=1))
     try:
         rng = np.random.default_rng(0)

@@ -27,7 +27,7 @@ from sonorant.engine import (
 from sonorant.engine.types import Int16Array
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, say, speech, until_idle
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -94,7 +94,7 @@ async def test_segments_of_every_length(engine: OwnedEngine, spoken: list[Heard]
 
 @pytest.mark.slow
 async def test_a_clones_reference_is_decoded_before_each_segment(tmp_path: Path) -> None:
-    engine = await start_engine(config(write_tiny_checkpoint(tmp_path, task="base")))
+    engine = await start_engine(config(write_tiny_checkpoint(tmp_path, task="base", **QUICK)))
     rng = np.random.default_rng(0)
     reference = rng.integers(0, 64, (20, engine.info.num_codebooks), np.int16)
     params = SynthesisParams(
@@ -180,7 +180,7 @@ async def test_codes_that_no_stream_made_are_refused(engine: OwnedEngine, spoken
 @pytest.mark.slow
 async def test_the_pair_whose_codec_it_is(tmp_path: Path) -> None:
     """Each of two checkpoints decodes its own codes, and neither those of a third one."""
-    models = [BUILTIN_VOICE_DIR, write_tiny_checkpoint(tmp_path / "tiny")]
+    models = [BUILTIN_VOICE_DIR, write_tiny_checkpoint(tmp_path / "tiny", **QUICK)]
     states: asyncio.Queue[object] = asyncio.Queue()
     pool = await start_here([config(model) for model in models], states.put_nowait)
     try:

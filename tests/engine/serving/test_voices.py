@@ -29,14 +29,14 @@ from sonorant.engine.types import Float32Array
 from tests.engine.encoder.recordings import spoken
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import assert_same_speech, listen, say, until_idle
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 TEXT = "Hello world, the quick brown fox."
 
 
 async def started(tmp_path_factory: pytest.TempPathFactory, task: str) -> OwnedEngine:
-    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), task)
+    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), task, **QUICK)
     return await start_engine(EngineConfig.of(model=folder, num_slots=4, max_context=256, cpu_threads=1))
 
 

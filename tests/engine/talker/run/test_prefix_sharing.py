@@ -17,7 +17,7 @@ from sonorant.engine.talker.run.runner import TalkerRunner
 from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.types import Int16Array
 from tests.engine.talker.driver import Utterance, prepare, run_alone
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 NUM_FRAMES = 4
 REFERENCE_TEXT = "The quick brown fox jumps over the lazy dog and speaks slowly."
@@ -40,7 +40,7 @@ class Setup:
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def setup(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Setup:
-    return Setup(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base"), request.param)
+    return Setup(write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base", **QUICK), request.param)
 
 
 def _kinds(checkpoint: Checkpoint) -> Iterator[Utterance]:

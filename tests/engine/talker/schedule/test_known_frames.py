@@ -13,7 +13,7 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.talker.run.runner import TalkerRunner
 from tests.engine.talker.driver import prepare
 from tests.engine.talker.schedule._support import Setup, make
-from tests.tiny_checkpoint import write_tiny_checkpoint
+from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint
 
 TEXT = "The quick brown fox jumps over the lazy dog and speaks slowly of the world today."
 REFERENCE_TEXT = "Fine!"
@@ -23,7 +23,7 @@ CODES_AFTER = 4
 
 @pytest.fixture(scope="module")
 def setup(tmp_path_factory: pytest.TempPathFactory) -> Setup:
-    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base")
+    folder = write_tiny_checkpoint(tmp_path_factory.mktemp("tiny"), "base", **QUICK)
     config = EngineConfig.of(Path(folder), talker_device="cpu", num_slots=8, max_context=192)
     checkpoint = load_checkpoint(folder)
     return Setup(checkpoint, config, TalkerRunner(checkpoint, config))
