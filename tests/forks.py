@@ -8,7 +8,9 @@ tests of a file, runs them, asks for those of another one, and sends its reports
 """
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
+from importlib import import_module
 from itertools import groupby
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -27,6 +29,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     count = session.config.getoption("processes")
     if count == 1 or session.testsfailed or session.config.option.collectonly:
         return None  # pytest goes on as always
+    if "torch" in sys.modules:
+        import_module("torch._dynamo")  # which takes seconds: optimizers and kernels need it, in each process
     files = [list(items) for _, items in groupby(session.items, lambda item: item.path)]
     workers: dict[Connection, int] = {}
     for _ in range(count):
