@@ -20,7 +20,7 @@ from sonorant.engine.cpu.library import builds, library, load
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.kept_weights import kept_path
-from sonorant.engine.model.rounded import INT4, INT8, ROUNDINGS, SCALE, TILE, RoundedLinear, Rounding
+from sonorant.engine.model.rounded import INT4, INT8, ROUNDINGS, SCALE, TILE, RoundedEmbedding, RoundedLinear, Rounding
 from sonorant.engine.talker.run import runner as runner_module
 from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.runner import TalkerRunner
@@ -87,6 +87,15 @@ def test_a_weight_is_off_by_its_groups_step_at_most(rounding: Rounding, most_ste
     off = (rounding.unpack(packed, 12 * size) - weight).unflatten(1, (-1, size)).abs()
     assert (off <= steps * most_steps).all()
     assert (off > steps * 0.4).any(), "the bound is not far off"
+
+
+def test_a_number_of_a_table_is_off_by_half_a_step_of_its_row_at_most() -> None:
+    rows = torch.randn(40, 64, generator=torch.Generator().manual_seed(0)) * torch.logspace(-3, 3, 40)[:, None]
+    rows[3] = 0
+    table = RoundedEmbedding(40, 64)
+    table.weight = torch.nn.Parameter(RoundedEmbedding.pack(rows), requires_grad=False)
+    steps = rows.abs().amax(1, keepdim=True) / 127
+    assert ((table(torch.arange(40)) - rows).abs() <= steps * 0.5001).all()
 
 
 @pytest.mark.parametrize("weights", list(ROUNDINGS))
