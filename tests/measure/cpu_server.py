@@ -1,15 +1,17 @@
 """What a checkpoint costs on a CPU: `python -m tests.measure.cpu_server --model qwen3-tts-12hz-0.6b-customvoice
 --load-format dummy`. Starts a server, has it speak to one listener, and prints one line of JSON.
 
-It has the seconds from exec to SERVING, in which phases each process spent them (by its log), the time to first audio
-and the real-time factor of each utterance, and while the last one is spoken the memory of each process, in MiB: PSS,
-and how much of it is of files and of shared memory. `--mappings N` adds the N largest mappings of each process. Other
-arguments are the server's. Start twice: the first start keeps the converted weights, the second maps them.
+It has the seconds from exec to SERVING, the processor time that all processes took for it, in which phases each
+process spent its seconds (by its log), the time to first audio and the real-time factor of each utterance, and while
+the last one is spoken the memory of each process, in MiB: PSS, and how much of it is of files and of shared memory.
+`--mappings N` adds the N largest mappings of each process. Other arguments are the server's. Start twice: the first
+start keeps the converted weights, the second maps them.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import re
 import subprocess
 import sys
@@ -36,6 +38,12 @@ def tree(pid: int) -> list[int]:
     """The process and all below it."""
     children = Path(f"/proc/{pid}/task").glob("*/children")
     return [pid, *(below for each in children for child in each.read_text().split() for below in tree(int(child)))]
+
+
+def processor_s(pid: int) -> float:
+    """Processor time of the process and all below it, also of those that have ended."""
+    fields = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in tree(pid)]
+    return sum(int(ticks) for each in fields for ticks in each[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(pid: int, num_mappings: int) -> dict[str, Any]:
@@ -66,14 +74,15 @@ async def speak(address: str, args: argparse.Namespace, pid: int) -> tuple[list[
     return reports, processes
 
 
-def start(arguments: list[str], log: IO[str]) -> tuple["subprocess.Popen[str]", str, float]:
+def start(arguments: list[str], log: IO[str]) -> tuple["subprocess.Popen[str]", str, float, float]:
     began_s = time.monotonic()
     command = [sys.executable, "-m", "sonorant.service", "--listen", "127.0.0.1:0", *arguments]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
     assert server.stdout is not None
     for line in server.stdout:
         if (event := json.loads(line))["event"] == "serving":
-            return server, f"127.0.0.1:{event['port']}", time.monotonic() - began_s
+            start_s = time.monotonic() - began_s
+            return server, f"127.0.0.1:{event['port']}", start_s, processor_s(server.pid)
     raise SystemExit(f"the server ended with status {server.wait()}")
 
 
@@ -84,7 +93,7 @@ def main() -> None:
     parser.add_argument("--mappings", type=int, default=0)
     args, arguments = parser.parse_known_args()
     with tempfile.TemporaryFile("w+") as log:
-        server, address, start_s = start(arguments, log)
+        server, address, start_s, worked_s = start(arguments, log)
         try:
             reports, processes = asyncio.run(speak(address, args, server.pid))
         finally:
@@ -94,6 +103,7 @@ def main() -> None:
             said = log.read()
     row = {
         "serving_s": round(start_s, 2),
+        "processor_s": round(worked_s, 2),
         "starts": STARTED.findall(said),
         "ttfa_ms": [round(1000 * each.ttfa_s) for each in reports],
         "rtf": [round(each.rtf, 2) for each in reports],

@@ -12,6 +12,10 @@ from typing import Any
 # does where kernels for a card are listed; without a card it only makes empty weights.
 UNUSED_OF_TORCH = (
     "torch._meta_registrations",
+    "torch._size_docs",
+    "torch._storage_docs",
+    "torch._tensor_docs",
+    "torch._torch_docs",
     "torch.ao",
     "torch.distributions",
     "torch.export",
