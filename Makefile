@@ -9,8 +9,9 @@ TORCH ?= $(or $(shell cat $(VENV)/torch 2>/dev/null),torch==2.13.0)
 INSTALLED := $(VENV)/installed-$(shell printf '%s' '$(TORCH)' | tr -c 'A-Za-z0-9.' '-')
 
 # Several test processes, one more than there are cores, because tests mostly wait; tests of one file stay in one process.
+# Files come in their order, not the fullest first: those of few long tests would be left to one process at the end.
 # PARALLEL= for only one.
-PARALLEL ?= -p tests.forks --processes $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))')
+PARALLEL ?= --numprocesses $(shell $(PYTHON) -c 'import os; print(min(4, len(os.sched_getaffinity(0)) + 1))') --dist loadfile --no-loadscope-reorder
 
 # Hundreds of processes are started by the tests alone: without it, each would compile all our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
