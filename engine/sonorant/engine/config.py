@@ -103,13 +103,7 @@ class Code2WavConfig:
 
 @dataclass(frozen=True, slots=True)
 class EncoderConfig:
-    device: str = setting(
-        "auto",
-        as_device,
-        DEVICE,
-        "where recordings of voices are encoded; auto: where the talker runs",
-        flag="encoder_device",
-    )
+    device: str = internal("auto", name="encoder_device")  # auto: where the talker runs
     threads: int = internal(0, name="encoder_threads")  # of the CPU; 0: a quarter of the cores, or two
     max_recording_wait_s: float = setting(
         10.0, as_seconds, "S", "refuse a recording that would probably wait for longer until it is encoded"

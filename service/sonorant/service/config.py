@@ -39,6 +39,7 @@ GONE = {
             "kept_references",
             "start_timeout_s",
             "encode_timeout_s",
+            "request_timeout_s",
             "voice_cache_bytes",
         ),
         "the server knows the right value; leave it out",
@@ -49,6 +50,7 @@ GONE = {
     "code2wav_priority": "talker and Code2Wav have the same priority; leave it out, or set --mps false",
     "seed": "dummy weights are always the same; leave it out",
     "riva": "clients of NVIDIA Riva are always served; leave it out",
+    "encoder_device": "recordings are encoded where the talker runs; set --talker-device, or leave it out",
     "encoder_idle_s": "the encoder of recordings runs as long as the server; leave it out",
     "max_queued_recordings": "recordings wait in turns of their callers; set --max-recording-wait-s",
 }

@@ -136,9 +136,6 @@ class ServiceConfig:
         0, as_count, "S", "seconds after SIGTERM in which new calls are still taken, while /ready and health say no"
     )
     drain_grace_s: float = setting(30.0, as_seconds, "S", "seconds that running calls have to finish after SIGTERM")
-    request_timeout_s: float = setting(
-        10.0, as_seconds, "S", "end a call whose first message does not come within this time, in seconds"
-    )
     api_keys: Path | None = setting(
         None, Path, "FILE", "TOML file of callers and the hashes of their keys; without it, anyone may call"
     )
@@ -175,6 +172,7 @@ class ServiceConfig:
         None, Path, "FILE", "PEM file of the authority that must have signed the clients' certificates"
     )
 
+    request_timeout_s: float = 10.0  # a call ends whose first message does not come within this time
     voice_cache_bytes: int = 100_000_000  # of memory, for voices used lately
     receipt_key: bytes = b""  # what all server processes have in common, in place of what is in the file
 
@@ -206,7 +204,7 @@ SETTINGS = (*settings_of(Pairs), *settings_of(EngineConfig), *settings_of(Servic
 
 # What a person wants to do, and the settings for it, in the order of `--help`.
 HELP = {
-    "choose what speaks, and where": "model device gpus talker_device code2wav_device encoder_device load_format dtype "
+    "choose what speaks, and where": "model device gpus talker_device code2wav_device load_format dtype "
     "code2wav_dtype talker_weights enforce_eager",
     "say where to listen": "listen early_port metrics_listen admin_listen traces",
     "say who may call": "api_keys open_services tls_certificate tls_key tls_client_ca receipt_key_file",
@@ -215,5 +213,5 @@ HELP = {
     "share the machine": "cpu_threads gpu_memory_gib num_pages mps",
     "keep voices and phrases": "voices_dir voices_url max_voices max_voice_bytes max_recording_wait_s "
     "phrase_cache_bytes phrases",
-    "survive failures, and stop": "standby hang_timeout_s request_timeout_s drain_delay_s drain_grace_s",
+    "survive failures, and stop": "standby hang_timeout_s drain_delay_s drain_grace_s",
 }
