@@ -19,16 +19,21 @@ from tqdm import tqdm
 
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
-from sonorant.engine.code2wav.run.runner import PCM_SCALE
+from sonorant.engine.code2wav.decoding import turn as code2wav_turn
+from sonorant.engine.code2wav.run.runner import PCM_SCALE, Code2WavRunner
+from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat
 from sonorant.engine.encoder.recording import read_recording
 from sonorant.engine.encoder.reference import ReferenceEncoder
 from sonorant.engine.errors import EngineError, InvalidSynthesis, StreamFailed
-from sonorant.engine.ipc.messages import EndStream, OpenStream, PcmBatch
-from sonorant.engine.one_process import OneProcess
+from sonorant.engine.ipc.channel import QueueChannel
+from sonorant.engine.ipc.messages import EndStream, FrameBatch, FrameRecord, OpenStream, PcmBatch, PcmRecord, Shutdown
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import check_params
+from sonorant.engine.talker.run.runner import TalkerRunner
+from sonorant.engine.talker.schedule.scheduler import Scheduler
+from sonorant.engine.talker.stepping import Stepping
 from sonorant.engine.types import (
     FinishReason,
     Float32Array,
@@ -148,18 +153,27 @@ def _run(
     max_frames = params.sampling.max_frames
     # The user waits for this one utterance and can hear whether it is silent, so silence does not end it.
     config = config.but(max_context=plan.num_rows + max_frames, runaway_silent_frames=0)
+    talker, code2wav = TalkerRunner(checkpoint, config), Code2WavRunner(checkpoint, config, float_output=True)
+    scheduler = Scheduler(config, checkpoint, talker.num_pages)
     # With a clock that stands still no listener runs out of audio, so Code2Wav waits for whole chunks.
-    process = OneProcess(checkpoint, config, float_output=True, clock=lambda: 0.0)
+    sizes = code2wav.num_slots, 1 / checkpoint.frame_rate_hz, code2wav.context, code2wav.pass_sizes
+    batcher = Batcher(config, *sizes, clock=lambda: 0.0)
+    made, decoded = QueueChannel[FrameRecord](), QueueChannel[PcmRecord]()
+    stepping = Stepping(made, scheduler, talker)
     codes = [np.empty((0, checkpoint.talker.num_codebooks), np.int16)]
     samples = [np.empty(0, np.float32)]
     voice = params.x_vector, params.reference_codes
-    process.open(OpenStream(STREAM_ID, plan, params.sampling, max_frames, time.monotonic(), *voice))
+    scheduler.on_record(OpenStream(STREAM_ID, plan, params.sampling, max_frames, time.monotonic(), *voice))
     while True:
-        frames, pcm = process.turn()
-        for batch in frames:
-            codes.append(batch.codes)
-            on_frames(len(batch.codes))
-        for record in pcm:
+        num_rows = stepping.turn().num_rows
+        for frames in made.drain():
+            assert not isinstance(frames, Shutdown)
+            if isinstance(frames, FrameBatch):
+                codes.append(frames.codes)
+                on_frames(len(frames.codes))
+            batcher.on_record(frames)
+        num_rows += code2wav_turn(decoded, batcher, code2wav).num_rows
+        for record in decoded.drain():
             match record:
                 case PcmBatch():
                     samples.append(record.samples[0].astype(np.float32, copy=False))
@@ -167,7 +181,7 @@ def _run(
                     if end.reason in (FinishReason.FAILED, FinishReason.NO_SCORES):
                         raise StreamFailed(end.detail)
                     return np.concatenate(codes), np.concatenate(samples), end
-        assert not process.is_idle, "nothing to do, and the stream has not ended"
+        assert num_rows, "nothing to do, and the stream has not ended"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

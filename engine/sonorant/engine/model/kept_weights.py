@@ -101,6 +101,8 @@ def keep_note(path: Path, note: Mapping[str, Any]) -> None:
     with suppress(OSError):
         new.write_text(json.dumps(note))
         new.replace(_note_path(path))
+    with suppress(OSError):
+        new.unlink(missing_ok=True)
 
 
 def _write(path: Path, tensors: Mapping[str, Tensor]) -> None:
