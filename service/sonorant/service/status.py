@@ -28,6 +28,7 @@ from sonorant.service.errors import (
     MessageTooLarge,
     MethodNotServed,
     NotServed,
+    RequestError,
     RequestIdReused,
     ServerStarting,
     ServiceUnknown,
@@ -62,16 +63,10 @@ def _clipped(text: str, max_bytes: int = MAX_MESSAGE_BYTES) -> str:
     return data.decode() if len(data) <= max_bytes else data[: max_bytes - 3].decode(errors="ignore") + "..."
 
 
-def _bad_request(error: InvalidField) -> Iterable[Any]:
+def _bad_request(error: InvalidField | InvalidSynthesis) -> Iterable[Any]:
+    description = error.description if isinstance(error, InvalidField) else str(error)
     violation = error_details_pb2.BadRequest.FieldViolation(
-        field=_clipped(error.field, MAX_NAME_BYTES), description=_clipped(error.description)
-    )
-    yield error_details_pb2.BadRequest(field_violations=[violation])
-
-
-def _bad_synthesis(error: InvalidSynthesis) -> Iterable[Any]:
-    violation = error_details_pb2.BadRequest.FieldViolation(
-        field=_clipped(error.field, MAX_NAME_BYTES), description=_clipped(str(error))
+        field=_clipped(error.field, MAX_NAME_BYTES), description=_clipped(description)
     )
     yield error_details_pb2.BadRequest(field_violations=[violation])
 
@@ -98,11 +93,16 @@ def _config_required(error: ConfigRequired) -> Iterable[Any]:
 
 
 def _voice(error: VoiceNotFound | VoiceUnusable | VoiceExists | VoiceDamaged) -> Iterable[Any]:
-    yield error_details_pb2.ResourceInfo(
-        resource_type="sonorant.tts.v1.Voice",
-        resource_name=_clipped(error.voice_id, MAX_NAME_BYTES),
-        description=_clipped(str(error)),
-    )
+    return _resource("Voice", error.voice_id, error)
+
+
+def _dictionary(error: DictionaryNotFound) -> Iterable[Any]:
+    return _resource("Dictionary", error.dictionary_id, error)
+
+
+def _resource(kind: str, name: str, error: RequestError) -> Iterable[Any]:
+    name, description = _clipped(name, MAX_NAME_BYTES), _clipped(str(error))
+    yield error_details_pb2.ResourceInfo(resource_type=f"{DOMAIN}.{kind}", resource_name=name, description=description)
 
 
 def _voice_unusable(error: VoiceUnusable) -> Iterable[Any]:
@@ -111,14 +111,6 @@ def _voice_unusable(error: VoiceUnusable) -> Iterable[Any]:
     )
     yield error_details_pb2.PreconditionFailure(violations=[violation])
     yield from _voice(error)
-
-
-def _dictionary(error: DictionaryNotFound) -> Iterable[Any]:
-    yield error_details_pb2.ResourceInfo(
-        resource_type="sonorant.tts.v1.Dictionary",
-        resource_name=_clipped(error.dictionary_id, MAX_NAME_BYTES),
-        description=_clipped(str(error)),
-    )
 
 
 def _full(error: VoiceQuotaReached | DictionaryQuotaReached) -> Iterable[Any]:
@@ -163,7 +155,7 @@ _TABLE: tuple[tuple[type[Exception], _Kind], ...] = (
     (Draining, _Kind(code_pb2.UNAVAILABLE, "DRAINING", lambda _: [_retry(RETRY_LATER_MS)])),
     (EngineUnavailable, _Kind(code_pb2.UNAVAILABLE, "ENGINE_UNAVAILABLE", lambda _: [_retry(RETRY_LATER_MS)])),
     (CodecDiffers, _Kind(code_pb2.FAILED_PRECONDITION, "CODEC_DIFFERS")),
-    (InvalidSynthesis, _Kind(code_pb2.INVALID_ARGUMENT, "INVALID_FIELD", _bad_synthesis)),
+    (InvalidSynthesis, _Kind(code_pb2.INVALID_ARGUMENT, "INVALID_FIELD", _bad_request)),
     (StreamFailed, _Kind(code_pb2.INTERNAL, "STREAM_FAILED")),
     (EncodingFailed, _Kind(code_pb2.INTERNAL, "ENCODING_FAILED")),
 )
