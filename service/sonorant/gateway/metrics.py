@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
-SHARED_DIR_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"  # defined by prometheus_client
+from sonorant.gateway.shared_counts import SHARED_DIR_VARIABLE
+
 _SECONDS = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0)
 
 

@@ -4,7 +4,6 @@ import io
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, redirect_stderr, redirect_stdout
@@ -22,6 +21,7 @@ from sonorant.service.voices.file import unpack
 from sonorant.service.voices.folder import DATABASE, FILES, new_name, owner_in
 from sonorant.service.voices.sqlite_store import VoiceRegistry
 from sonorant.service.voices.store import RequestKey
+from tests.own_mounts import in_namespace
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import served
 from tests.service.voice_calls import clone
@@ -274,16 +274,6 @@ def test_owners_are_in_the_names() -> None:
         assert owner_in(name) == owner and "/" not in name and len(name.encode()) < 255
     assert owner_in(new_name("✓" * 64)) is None, "too long for a file's name"
     assert owner_in("letter.safetensors") is None
-
-
-def in_namespace(script: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a script in mount and user namespaces of its own, in which it may mount file systems."""
-    unshare = ["unshare", "--user", "--map-root-user", "--mount"]
-    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
-        pytest.skip("this machine allows no user namespaces")
-    return subprocess.run(
-        [*unshare, "sh", "-ec", script, "sh", sys.executable, *arguments], capture_output=True, text=True, timeout=120
-    )
 
 
 def test_a_folder_that_is_read_only(folder: Path) -> None:

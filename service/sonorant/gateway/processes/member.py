@@ -3,11 +3,16 @@
 import pickle
 import sys
 
-from sonorant.gateway.processes.process import run_process
+from sonorant import logs
+from sonorant.gateway.shared_counts import take_room
 
 
 def main() -> None:
+    logs.set_up()
     config = pickle.load(sys.stdin.buffer)
+    take_room()
+    from sonorant.gateway.processes.process import run_process
+
     sys.exit(run_process(config, lifeline=sys.stdin.fileno()))
 
 

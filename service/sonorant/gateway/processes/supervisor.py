@@ -10,8 +10,8 @@ from typing import Any
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from sonorant.gateway.metrics import SHARED_DIR_VARIABLE
 from sonorant.gateway.settings import GatewayConfig
+from sonorant.gateway.shared_counts import COUNTS_ALONE, SHARED_DIR_VARIABLE
 from sonorant.hosting.addresses import CannotListen, reserved_port
 from sonorant.hosting.children import Children, ProcessEnded, start_module
 from sonorant.hosting.process import Signals, announce, run_to_end
@@ -28,8 +28,7 @@ async def _serve(config: GatewayConfig, signals: Signals) -> int:
     signals.is_loading = False
     try:
         with ExitStack() as stack:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sonorant-gateway-"))
-            codes = await _Supervisor(_with_ports(config, stack), folder, signals).run()
+            codes = await _Supervisor(_with_ports(config, stack), _shared_folder(stack), signals).run()
     except (CannotListen, ProcessEnded) as error:
         log.error("%s", error)
         return 1
@@ -37,14 +36,14 @@ async def _serve(config: GatewayConfig, signals: Signals) -> int:
 
 
 class _Supervisor(Children):
-    def __init__(self, config: GatewayConfig, folder: str, signals: Signals) -> None:
-        """`folder`: where the processes count for each other's metrics."""
+    def __init__(self, config: GatewayConfig, folder: str | None, signals: Signals) -> None:
+        """`folder`: where the processes count for each other's metrics; None: each counts alone."""
         super().__init__("gateway process", config.processes, signals.drain, config.drain_grace_s)
         self._config = config
         self._folder = folder
 
     async def start(self, number: int) -> Process:
-        environment = {**os.environ, SHARED_DIR_VARIABLE: self._folder}
+        environment = {**os.environ, **({SHARED_DIR_VARIABLE: self._folder} if self._folder else {})}
         return await start_module("sonorant.gateway.processes.member", settings=self._config, environment=environment)
 
     async def on_event(self, number: int, pid: int, told: dict[str, Any]) -> None:
@@ -52,7 +51,16 @@ class _Supervisor(Children):
         announce(told.pop("event"), **told)
 
     def on_end(self, number: int, pid: int) -> None:
-        mark_process_dead(pid, self._folder)  # type: ignore[no-untyped-call]
+        if self._folder:
+            mark_process_dead(pid, self._folder)  # type: ignore[no-untyped-call]
+
+
+def _shared_folder(stack: ExitStack) -> str | None:
+    try:
+        return stack.enter_context(tempfile.TemporaryDirectory(prefix="sonorant-gateway-"))
+    except OSError as error:  # no disk has room
+        log.warning(COUNTS_ALONE, error.strerror or error)
+        return None
 
 
 def _with_ports(config: GatewayConfig, stack: ExitStack) -> GatewayConfig:
