@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable
@@ -10,7 +11,7 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 from sonorant import logs
-from sonorant.hosting.streams import open_standard_streams
+from sonorant.hosting.streams import STDOUT_FILENO, open_standard_streams
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +23,11 @@ FEW_FILES = 4096  # with fewer, connections are refused that the settings allow
 
 def announce(event: str, **more: object) -> None:
     """Print an event as one line of JSON on stdout, for the program or person that started the process."""
-    # In a single write, because several processes may share stdout.
-    print(json.dumps({"event": event, **more}) + "\n", end="", flush=True)
+    line = json.dumps({"event": event, **more}) + "\n"
+    try:
+        os.write(STDOUT_FILENO, line.encode())  # in a single write, because several processes may share stdout
+    except OSError as error:  # its disk is full, or its reader is gone
+        log.error("the event %r cannot be told on stdout: %s", event, error.strerror)
 
 
 class Signals:

@@ -2,7 +2,7 @@
 
 import os
 
-STDERR_FILENO = 2
+STDOUT_FILENO, STDERR_FILENO = 1, 2
 
 
 def open_standard_streams() -> None:
