@@ -67,61 +67,43 @@ async def openapi(request: web.Request) -> web.Response:
 
 
 def _paths() -> dict[str, Any]:
-    name = {"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}
+    paths: dict[str, dict[str, Any]] = {}
+    for where, operation in _operations().items():
+        method, path = where.split()
+        if "{name}" in path:
+            operation["parameters"] = [{"name": "name", "in": "path", "required": True, "schema": {"type": "string"}}]
+        paths.setdefault(path, {})[method] = operation
+    return paths
+
+
+def _operations() -> dict[str, dict[str, Any]]:
+    ours, webui = "/v1/audio", "/open-webui/audio"
+    events, text = {"text/event-stream": {}}, {"text/plain": {}}
+    newest, next_version = "Each in its newest version, without its phrases.", "Make a dictionary, or its next version"
     return {
-        "/v1/audio/speech": {
-            "post": _operation("Speak a text", "The audio, as it is generated.", _AUDIO, body=SpeechRequest)
-        },
-        "/v1/audio/speech/batch": {
-            "post": _operation("Speak several texts", "All of the audio, in base64.", body=BatchRequest)
-        },
-        "/v1/audio/speech/stream": {
-            "get": _operation("WebSocket: text in while audio comes out", "The first message is a StreamConfig.", {})
-        },
-        "/v1/audio/voices": {
-            "get": _operation("List voices", "Names and objects."),
-            "post": _operation("Create a voice", "The voice.", form=True),
-        },
-        "/v1/audio/voices/{name}": {
-            "get": {**_operation("One voice", "The voice."), "parameters": [name]},
-            "delete": {**_operation("Delete a voice", "The voice is deleted."), "parameters": [name]},
-        },
-        "/v1/audio/dictionaries": {
-            "get": _operation("List pronunciation dictionaries", "Each in its newest version, without its phrases."),
-            "post": _operation(
-                "Make a pronunciation dictionary, or its next version", "The version.", body=DictionaryBody
-            ),
-        },
-        "/v1/audio/dictionaries/{name}": {
-            "get": {
-                **_operation("One dictionary with its phrases", "The newest version, or ?version=N."),
-                "parameters": [name],
-            },
-            "delete": {
-                **_operation("Delete a dictionary with all its versions", "It is deleted."),
-                "parameters": [name],
-            },
-        },
-        "/v1/audio/usage": {"get": _operation("What the API key has used and has left", "Counts and limits.")},
-        "/v1/models": {"get": _operation("List models", "Names.")},
-        "/v1/models/{name}": {"get": {**_operation("One model", "The model."), "parameters": [name]}},
-        "/open-webui/audio/speech": {
-            "post": _operation("Speak a text, for Open WebUI", "The audio.", _AUDIO, body=SpeechRequest)
-        },
-        "/open-webui/audio/voices": {"get": _operation("List voices, for Open WebUI", "Objects.")},
-        "/open-webui/audio/models": {"get": _operation("List models, for Open WebUI", "Objects.")},
-        "/tts/websocket": {"get": _operation("WebSocket of Cartesia's clients", "Each message is a Message.", {})},
-        "/tts/bytes": {
-            "post": _operation("Speak a text, for Cartesia's clients", "The audio.", _AUDIO, body=Generation)
-        },
-        "/tts/sse": {
-            "post": _operation(
-                "Speak a text, for Cartesia's clients", "Events.", {"text/event-stream": {}}, body=Message
-            )
-        },
-        "/health": {"get": _operation("Whether the process is alive", "It is.")},
-        "/ready": {"get": _operation("Whether to send calls here", "Yes; 503 = no.")},
-        "/metrics": {"get": _operation("Metrics for Prometheus", "Metrics.", {"text/plain": {}})},
+        f"post {ours}/speech": _operation("Speak a text", "The audio, as it is generated.", _AUDIO, body=SpeechRequest),
+        f"post {ours}/speech/batch": _operation("Speak several texts", "Their audio, in base64.", body=BatchRequest),
+        f"get {ours}/speech/stream": _operation("WebSocket: text in, audio out", "First comes a StreamConfig.", {}),
+        f"get {ours}/voices": _operation("List voices", "Names and objects."),
+        f"post {ours}/voices": _operation("Create a voice", "The voice.", form=True),
+        f"get {ours}/voices/{{name}}": _operation("One voice", "The voice."),
+        f"delete {ours}/voices/{{name}}": _operation("Delete a voice", "The voice is deleted."),
+        f"get {ours}/dictionaries": _operation("List pronunciation dictionaries", newest),
+        f"post {ours}/dictionaries": _operation(next_version, "The version.", body=DictionaryBody),
+        f"get {ours}/dictionaries/{{name}}": _operation("A dictionary's phrases", "The newest version, or ?version=N."),
+        f"delete {ours}/dictionaries/{{name}}": _operation("Delete all versions of a dictionary", "It is deleted."),
+        f"get {ours}/usage": _operation("What the API key has used and has left", "Counts and limits."),
+        "get /v1/models": _operation("List models", "Names."),
+        "get /v1/models/{name}": _operation("One model", "The model."),
+        f"post {webui}/speech": _operation("Speak a text, for Open WebUI", "The audio.", _AUDIO, body=SpeechRequest),
+        f"get {webui}/voices": _operation("List voices, for Open WebUI", "Objects."),
+        f"get {webui}/models": _operation("List models, for Open WebUI", "Objects."),
+        "get /tts/websocket": _operation("WebSocket of Cartesia's clients", "Each message is a Message.", {}),
+        "post /tts/bytes": _operation("Speak a text, for Cartesia's clients", "The audio.", _AUDIO, body=Generation),
+        "post /tts/sse": _operation("Speak a text, for Cartesia's clients", "Events.", events, body=Message),
+        "get /health": _operation("Whether the process is alive", "It is."),
+        "get /ready": _operation("Whether to send calls here", "Yes; 503 = no."),
+        "get /metrics": _operation("Metrics for Prometheus", "Metrics.", text),
     }
 
 
