@@ -21,7 +21,7 @@ NOT_OURS = re.compile(r"_pb2(_grpc)?\.py$|^engine/training/|^engine/sonorant/eng
 # What the work was for, by how subjects begin; the first that fits counts.
 PARTS = {
     "the house: folders, names, walks, fewer lines": r"Move |Names|English|Less|Walks|Folders|Constructors|Functions of"
-    r"|Offline|Status|Settings|Speech and streams|Session: what|Docs|Tests|Measure|Contract"
+    r"|Offline|OpenAPI|Status|Settings|Speech and streams|Session: what|Docs|Tests|Measure|Contract"
     r"|Engine: (folders|a server process is|streams to which|plans|one WorkerPair|the judge|weights in float8)"
     r"|Service: (speech is a state|the session handles|properties that|the servicer no|Parts made|the owner imports)"
     r"|Kernels: (products|the three)|Rings|Calls: steps|Streams|Engine, service|Prompt: NFC"

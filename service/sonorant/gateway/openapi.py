@@ -78,7 +78,7 @@ def _paths() -> dict[str, Any]:
 
 def _operations() -> dict[str, dict[str, Any]]:
     ours, webui = "/v1/audio", "/open-webui/audio"
-    events, text = {"text/event-stream": {}}, {"text/plain": {}}
+    events: dict[str, Any] = {"text/event-stream": {}}
     newest, next_version = "Each in its newest version, without its phrases.", "Make a dictionary, or its next version"
     return {
         f"post {ours}/speech": _operation("Speak a text", "The audio, as it is generated.", _AUDIO, body=SpeechRequest),
@@ -103,7 +103,7 @@ def _operations() -> dict[str, dict[str, Any]]:
         "post /tts/sse": _operation("Speak a text, for Cartesia's clients", "Events.", events, body=Message),
         "get /health": _operation("Whether the process is alive", "It is."),
         "get /ready": _operation("Whether to send calls here", "Yes; 503 = no."),
-        "get /metrics": _operation("Metrics for Prometheus", "Metrics.", text),
+        "get /metrics": _operation("Metrics for Prometheus", "Metrics.", {"text/plain": {}}),
     }
 
 
