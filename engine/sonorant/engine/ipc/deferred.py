@@ -15,7 +15,6 @@ UNUSED_OF_TORCH = (
     "torch._size_docs",
     "torch._storage_docs",
     "torch._tensor_docs",
-    "torch._torch_docs",
     "torch.ao",
     "torch.distributions",
     "torch.export",

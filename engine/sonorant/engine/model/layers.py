@@ -58,8 +58,9 @@ class RotaryTable:
     def __init__(self, c: TransformerConfig, num_positions: int, device: torch.device, dtype: torch.dtype) -> None:
         exponents = torch.arange(0, c.head_dim, 2, dtype=torch.int64, device=device).float() / c.head_dim
         angles = torch.arange(num_positions, device=device).float()[:, None] * (1.0 / c.rope_theta**exponents)
-        self.cos = torch.cat([angles.cos(), angles.cos()], -1).to(dtype).unsqueeze(1)
-        self.sin = torch.cat([-angles.sin(), angles.sin()], -1).to(dtype).unsqueeze(1)
+        cos, sin = angles.cos(), angles.sin()
+        self.cos = torch.cat([cos, cos], -1).to(dtype).unsqueeze(1)
+        self.sin = torch.cat([-sin, sin], -1).to(dtype).unsqueeze(1)
 
     def at(self, positions: Tensor) -> Rotation:  # [rows]
         return Rotation(self.cos.index_select(0, positions), self.sin.index_select(0, positions))

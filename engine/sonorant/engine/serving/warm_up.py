@@ -16,7 +16,7 @@ from sonorant.engine.types import PcmChunk, StreamEnd, SynthesisParams
 
 TEXT = "This is a test."
 MAX_FRAMES = 25
-MOST_S = 0.5  # a slow machine has then shown that it speaks
+MOST_S = 0.2  # a slow machine has then shown that it speaks
 RECORDING_S, RECORDING_HZ = 5, 24_000
 TRANSCRIPT = "Nobody said this, and nobody will hear how it sounds."
 
