@@ -27,8 +27,10 @@ class SpeechServer:
     def __init__(self) -> None:
         self.bodies: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
+        self.second_s: list[float] = []  # after a request came, when its second chunk was sent
 
     async def speak(self, request: web.Request) -> web.StreamResponse:
+        came_s = time.monotonic()
         self.bodies.append(await request.json())
         self.keys.append(request.headers.get("Authorization"))
         if self.bodies[-1]["model"] == "missing":
@@ -38,6 +40,7 @@ class SpeechServer:
         await asyncio.sleep(FIRST_S)
         await response.write(CHUNK[:-1])  # the last sample comes in two pieces
         await asyncio.sleep(0.1 + LATE_S)
+        self.second_s.append(time.monotonic() - came_s)
         await response.write(CHUNK[-1:] + CHUNK)
         await response.write(CHUNK)
         return response
@@ -72,12 +75,13 @@ async def test_times_gaps_and_audio_are_those_of_the_server(monkeypatch: pytest.
     async with speech_server() as (url, server):
         measured = await run(url, task="speak")
     assert measured["failed"] == 0 and measured["ok"] >= 4
-    assert FIRST_S * 1000 <= measured["ttfa_ms_p50"] < FIRST_S * 1000 + 60
-    assert measured["ttfa_ms_p50"] <= measured["audible_ms_p50"] < measured["ttfa_ms_p50"] + 30
+    second_ms = 1000 * min(server.second_s)
+    assert FIRST_S * 1000 <= measured["ttfa_ms_p50"] <= measured["audible_ms_p50"] < second_ms
     assert measured["mean_audio_s"] == pytest.approx(0.3)
     assert measured["underruns"] == 1
-    assert LATE_S * 1000 - 20 < measured["gap_ms_p50"] < LATE_S * 1000 + 60
-    assert (measured["c50"], measured["c200"]) == (0, pytest.approx(1, abs=0.3))
+    between_ms = second_ms - FIRST_S * 1000  # of which a part was heard, and is no gap
+    assert LATE_S * 1000 - 20 < measured["gap_ms_p50"] < between_ms
+    assert measured["c50"] == 0 < measured["c200"]
     assert server.bodies[0] | {"input": ""} == {
         "model": "a-model",
         "input": "",

@@ -158,7 +158,7 @@ async def test_a_client_that_is_told_so_waits_for_a_server_that_is_down_or_full(
             with pytest.raises(ServerBusy):
                 async with client.limited(retry=Retry(for_s=3, when_busy=True)).speak(synthesis_config(voice="busy")):
                     pass
-            assert 2 <= time.monotonic() - begin_s < 20
+            assert 2 <= time.monotonic() - begin_s < 60
 
 
 async def test_a_player_plays_and_says_what_was_heard_when_it_is_interrupted(tmp_path: Path) -> None:
