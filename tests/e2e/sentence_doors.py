@@ -5,10 +5,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import grpc
 from wyoming.audio import AudioChunk
 from wyoming.client import AsyncTcpClient
 from wyoming.tts import SynthesizeChunk, SynthesizeStart
 
+from sonorant.service.rpc.riva import SERVICE as RIVA
+from sonorant.tts.riva.v1 import riva_pb2
 from sonorant.tts.v1 import speak_pb2
 from tests.gateway.cartesia_client import text as to_cartesia
 from tests.service.harness import Stub, config, say
@@ -26,6 +29,16 @@ async def over_grpc(stub: Stub, **policy: int) -> AsyncIterator[bytes]:
         await call.write(say(piece))
     async for response in call:
         yield response.audio.data
+    raise AssertionError("it ended")
+
+
+async def over_riva(channel: grpc.aio.Channel) -> AsyncIterator[bytes]:
+    write, read = riva_pb2.SynthesizeSpeechRequest.SerializeToString, riva_pb2.SynthesizeSpeechResponse.FromString
+    call = channel.stream_stream(f"/{RIVA}/SynthesizeOnline", write, read)()
+    for piece in SENT:
+        await call.write(riva_pb2.SynthesizeSpeechRequest(text=piece, encoding=riva_pb2.RIVA_ENCODING_LINEAR_PCM))
+    async for response in call:
+        yield response.audio
     raise AssertionError("it ended")
 
 

@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 
 import aiohttp
+import grpc
 import numpy as np
 import pytest
 
 from sonorant.tts.v1 import speak_pb2
-from tests.e2e.sentence_doors import TEXT, over_cartesia, over_grpc, over_websocket, over_wyoming
+from tests.e2e.sentence_doors import TEXT, over_cartesia, over_grpc, over_riva, over_websocket, over_wyoming
 from tests.e2e.server_process import ServerProcess
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import Stub, config, end, eventually, say, speak
@@ -50,6 +51,11 @@ async def assert_heard_whole(stub: Stub, heard: AsyncIterator[bytes]) -> None:
 @pytest.mark.parametrize("delay", [{}, {"max_buffer_delay_ms": 200}], ids=["default", "own"])
 async def test_over_grpc(stub: Stub, mode: int, delay: dict[str, int]) -> None:
     await assert_heard_whole(stub, over_grpc(stub, mode=mode, **delay))
+
+
+async def test_over_the_protocol_of_riva(stub: Stub, server: ServerProcess) -> None:
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        await assert_heard_whole(stub, over_riva(channel))
 
 
 async def test_over_the_websocket(stub: Stub, gateway: GatewayProcess) -> None:

@@ -20,7 +20,7 @@ import grpc
 
 from sonorant.client.local_server import local_server
 from sonorant.tts.v1 import speak_pb2
-from tests.e2e.sentence_doors import TEXT, over_cartesia, over_grpc, over_websocket, over_wyoming
+from tests.e2e.sentence_doors import TEXT, over_cartesia, over_grpc, over_riva, over_websocket, over_wyoming
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import Stub, config, end, eventually, say, speak
 
@@ -55,15 +55,17 @@ async def measure(rounds: int) -> None:
             with GatewayProcess(Path(folder) / "log", *arguments) as gateway:
                 async with aiohttp.ClientSession(gateway.url) as http:
                     await eventually(lambda: _status(http), 200)
-                    await _measure(Stub(channel), http, gateway.wyoming_port, rounds)
+                    await _measure(channel, http, gateway.wyoming_port, rounds)
 
 
-async def _measure(stub: Stub, http: aiohttp.ClientSession, wyoming_port: int, rounds: int) -> None:
+async def _measure(channel: grpc.aio.Channel, http: aiohttp.ClientSession, wyoming_port: int, rounds: int) -> None:
+    stub = Stub(channel)
     num_bytes = len((await speak(stub, [config(), say(TEXT), end()])).pcm["u1"])
     print(f"{TEXT!r} lasts {num_bytes / BYTES_PER_S * 1000:.0f} ms; beyond it, ms, of {rounds} in turns:")
     doors: dict[str, Callable[[], AsyncIterator[bytes]]] = {
         "gRPC, words": partial(over_grpc, stub, mode=speak_pb2.COMMIT_MODE_TOKEN),
         "gRPC, sentences": partial(over_grpc, stub, mode=speak_pb2.COMMIT_MODE_SENTENCE),
+        "Riva": partial(over_riva, channel),
         "WebSocket": partial(over_websocket, http),
         "WebSocket, sentences": partial(over_websocket, http, split_granularity="sentence"),
         "Cartesia": partial(over_cartesia, http),

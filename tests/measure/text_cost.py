@@ -15,12 +15,15 @@ import time
 from contextlib import aclosing
 from pathlib import Path
 
+import numpy as np
+
 from sonorant.client import SpeechClient, synthesis_config
 from sonorant.client.local_server import local_server
 from sonorant.engine import BUILTIN_VOICE_DIR
 
 TEXT = "Let me look that up for you, it will only take a moment."
 WARM_UP = 5
+REST_S = 0.1  # so that what is left of the call before disturbs nothing
 
 
 async def first_audio_ms(client: SpeechClient, text_format: str) -> float:
@@ -34,14 +37,15 @@ async def first_audio_ms(client: SpeechClient, text_format: str) -> float:
 
 async def measure(rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        unfolded = Path(folder) / "unfolded"
+        folded, unfolded = Path(folder) / "folded", Path(folder) / "unfolded"  # servers that differ in nothing else
+        shutil.copytree(BUILTIN_VOICE_DIR, folded)
         shutil.copytree(BUILTIN_VOICE_DIR, unfolded)
         settings = unfolded / "generation_config.json"
         values = json.loads(settings.read_text(encoding="utf-8"))
         del values["text_characters"]
         settings.write_text(json.dumps(values), encoding="utf-8")
         async with (
-            local_server() as folding,
+            local_server(["--model", str(folded)]) as folding,
             local_server(["--model", str(unfolded)]) as plain,
             SpeechClient(folding) as with_fold,
             SpeechClient(plain) as without_fold,
@@ -55,12 +59,20 @@ async def measure(rounds: int) -> None:
             chance = random.Random(1)
             for number in range(WARM_UP + rounds):
                 for name in chance.sample(list(ways), len(ways)):
+                    await asyncio.sleep(REST_S)
                     ms = await first_audio_ms(*ways[name])
                     if number >= WARM_UP:
                         took_ms[name].append(ms)
     for name, all_ms in took_ms.items():
         p50, p95 = statistics.median(all_ms), statistics.quantiles(all_ms, n=20)[-1]
         print(f"{name}: first audio after {p50:.1f} ms (p95: {p95:.1f}), {rounds} times")
+    chance = np.random.default_rng(1)
+    for name, before in (("with it", "without the fold"), ("markdown", "with it"), ("markdown", "without the fold")):
+        drawn = chance.integers(0, rounds, (1000, rounds))
+        after_ms, before_ms = (np.median(np.array(took_ms[each])[drawn], 1) for each in (name, before))
+        low, high = np.quantile(after_ms / before_ms - 1, (0.05, 0.95)) * 100
+        p50 = (statistics.median(took_ms[name]) / statistics.median(took_ms[before]) - 1) * 100
+        print(f"{name} against {before}: {p50:+.1f} % (90 %: {low:+.1f} to {high:+.1f})")
 
 
 def main() -> None:

@@ -21,6 +21,13 @@ async def test_base64_is_read_as_browsers_do(num_bytes: int) -> None:
     lines = "\r\n".join(text[at : at + 76] for at in range(0, len(text), 76))
     for written in (text, text.rstrip("="), lines, quote(text, safe=""), f"  {quote(lines)} "):
         assert await recording_in(HEAD + written, "ref_audio") == recording
+    for head in (
+        "DATA:AUDIO/WAV;BASE64,",
+        "data:;base64,",
+        "data:audio/wav; base64,",
+        "\n data:audio/wav;\r\n\tbase64,",
+    ):
+        assert await recording_in(head + text, "ref_audio") == recording
 
 
 @pytest.mark.parametrize("wrong", ["***", "A", "QQ==QQ==", "A" * PIECE_CHARS + "*", "A" * PIECE_CHARS + "A", "%2", "é"])

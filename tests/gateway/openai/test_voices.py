@@ -134,8 +134,9 @@ async def test_making_voices_where_none_are_kept_says_so() -> None:
 
 
 def test_names_become_ids() -> None:
-    assert [voice_id(name) for name in ("Anna", " My  Voice! ", "7of9", "???", "")] == [
+    assert [voice_id(name) for name in ("Anna", " My  Voice ", "My_Voice", "7of9", "???", "")] == [
         "anna",
+        "my-voice",
         "my-voice",
         "v-7of9",
         "",
@@ -157,6 +158,13 @@ def test_names_become_ids() -> None:
         "x" * 98,
         "٣",
         "3",
+        "Voice A",
+        "Voice A+",
+        "Voice A-",
+        "Voice A?",
+        "voice.a",
+        "O'Neil",
+        "O Neil",
     )
     ids = [voice_id(name) for name in distinct]
     assert len(set(ids)) == len(ids)
@@ -164,6 +172,7 @@ def test_names_become_ids() -> None:
     assert ids[0].startswith("rene-") and ids[3].startswith("xiaoming-")
     assert voice_id("Rene\u0301") == voice_id("rené ") == resolve_voice("RENÉ") == ids[0]
     assert resolve_voice(ids[0]) == ids[0]
+    assert voice_id("anna-") == resolve_voice("Anna-") == "anna-"
     presets = ("uncle_fu", "vivian")
     assert (
         resolve_voice("Uncle_Fu", presets) == "uncle_fu"

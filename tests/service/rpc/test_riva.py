@@ -75,6 +75,31 @@ async def test_pieces_are_one_text_and_its_audio_comes_before_its_end() -> None:
         assert all(told.audio for told in rest)
 
 
+@pytest.mark.parametrize(
+    ("pieces", "words"),
+    [
+        (("It is $", "25", ".", "99", " at ", "10", ":", "30", "."), "It is $25.99 at 10:30."),
+        (("See ", "example", ".com", " or a", "@b", ".", "org"), "See example.com or a@b.org"),
+        (("Ver", "sion ", "3", ".", "11", " cost", "s 1", ",", "234", "."), "Version 3.11 costs 1,234."),
+        (("The U", ".S", ".", "A."), "The U.S.A."),
+        (
+            ("In 1987.", 'He said: "So?', '"', "“No!”", "There were.", "5."),
+            'In 1987. He said: "So?" “No!” There were. 5.',
+        ),
+        (("你好。", "世界！"), "你好。世界！"),
+        (("One. ", "Two.", "\nThree"), "One. Two. Three"),
+    ],
+)
+async def test_blanks_are_those_of_the_text_but_between_sentences(pieces: tuple[str, ...], words: str) -> None:
+    async with served(FakeEngine()) as server:
+        call = Stub(server).online()
+        for piece in pieces:
+            await call.write(request(piece, enable_word_time_offsets=True))
+        await call.done_writing()
+        spoken = [word.word async for told in call for word in told.meta.words]
+    assert " ".join(spoken) == words
+
+
 async def test_other_settings_are_another_utterance() -> None:
     engine = FakeEngine()
     async with served(engine) as server:

@@ -20,6 +20,7 @@ async def recording_in(uri: str, where: str) -> bytes:
     if not uri:
         raise Refusal(400, f"{where}: empty; send a recording, or leave it out", param=where)
     head, comma, data = uri.partition(",")
+    head = "".join(head.split())  # white space does not count there, either
     if not comma or not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
         raise Refusal(400, f"{where}: {ONLY_DATA}", param=where)
     if len(data) > MAX_REF_AUDIO_BYTES * 4 // 3:

@@ -29,6 +29,7 @@ MIN_ID_CHARS, MAX_ID_CHARS = 3, 63
 
 _ID = re.compile(r"[a-z][a-z0-9-]{2,62}")
 _OTHER = re.compile(r"[^a-z0-9-]+")
+_SPELLED = re.compile(r"[a-z0-9]+(?:[ _-]+[a-z0-9]+)*")  # names that differ in blanks and hyphens only are one
 
 
 def resolve_voice(name: str, presets: Sequence[str] = ()) -> str:
@@ -40,7 +41,7 @@ def resolve_voice(name: str, presets: Sequence[str] = ()) -> str:
         return name
     if name in OPENAI_VOICES:
         return presets[OPENAI_VOICES.index(name) % len(presets)] if presets else ""
-    return name if _ID.fullmatch(name) else voice_id(name) or name
+    return voice_id(name) or name
 
 
 def voice_id(name: str) -> str:
@@ -49,11 +50,13 @@ def voice_id(name: str) -> str:
     A name that an id cannot spell ends with a few digits of its hash, so that names that differ are never one voice.
     """
     name = unicodedata.normalize("NFC", name.strip().lower())
+    if _ID.fullmatch(name):
+        return name
     if not any(map(str.isalnum, name)):
         return ""
     slug = _OTHER.sub("-", anyascii(name[:MAX_SPELLED_CHARS]).lower()).strip("-")
     slug = slug if slug[:1].isalpha() else f"v-{slug}".rstrip("-")
-    if name.isascii() and MIN_ID_CHARS <= len(slug) <= MAX_ID_CHARS:
+    if _SPELLED.fullmatch(name) and MIN_ID_CHARS <= len(slug) <= MAX_ID_CHARS:
         return slug
     digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
     return f"{slug[: MAX_ID_CHARS - 1 - len(digest)].rstrip('-')}-{digest}"
