@@ -12,7 +12,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
 import numpy as np
@@ -35,50 +35,59 @@ async def first_audio_ms(client: SpeechClient, text_format: str) -> float:
     raise AssertionError("there was no audio")
 
 
-async def measure(rounds: int) -> None:
+async def measure(rounds: int, starts: int) -> None:
+    took_ms: dict[str, list[float]] = {"without the fold": [], "with it": [], "markdown": []}
     with tempfile.TemporaryDirectory() as folder:
-        folded, unfolded = Path(folder) / "folded", Path(folder) / "unfolded"  # servers that differ in nothing else
-        shutil.copytree(BUILTIN_VOICE_DIR, folded)
-        shutil.copytree(BUILTIN_VOICE_DIR, unfolded)
-        settings = unfolded / "generation_config.json"
+        folders = [Path(folder) / "folded", Path(folder) / "unfolded"]  # checkpoints that differ in nothing else
+        for each in folders:
+            shutil.copytree(BUILTIN_VOICE_DIR, each)
+        settings = folders[1] / "generation_config.json"
         values = json.loads(settings.read_text(encoding="utf-8"))
         del values["text_characters"]
         settings.write_text(json.dumps(values), encoding="utf-8")
-        async with (
-            local_server(["--model", str(folded)]) as folding,
-            local_server(["--model", str(unfolded)]) as plain,
-            SpeechClient(folding) as with_fold,
-            SpeechClient(plain) as without_fold,
-        ):
-            ways = {
-                "without the fold": (without_fold, "plain"),
-                "with it": (with_fold, "plain"),
-                "markdown": (with_fold, "markdown"),
-            }
-            took_ms: dict[str, list[float]] = {name: [] for name in ways}
-            chance = random.Random(1)
-            for number in range(WARM_UP + rounds):
-                for name in chance.sample(list(ways), len(ways)):
-                    await asyncio.sleep(REST_S)
-                    ms = await first_audio_ms(*ways[name])
-                    if number >= WARM_UP:
-                        took_ms[name].append(ms)
+        for number in range(starts):
+            async with AsyncExitStack() as stack:
+                clients = dict[Path, SpeechClient]()
+                for each in folders[:: 1 if number % 2 else -1]:  # which server is the first one makes a difference
+                    target = await stack.enter_async_context(local_server(["--model", str(each)]))
+                    clients[each] = await stack.enter_async_context(SpeechClient(target))
+                folding, plain = (clients[each] for each in folders)
+                ways = dict(zip(took_ms, ((plain, "plain"), (folding, "plain"), (folding, "markdown")), strict=True))
+                await _in_turns(ways, rounds, random.Random(number), took_ms)
+    _tell(took_ms)
+
+
+async def _in_turns(
+    ways: dict[str, tuple[SpeechClient, str]], rounds: int, chance: random.Random, took_ms: dict[str, list[float]]
+) -> None:
+    for number in range(WARM_UP + rounds):
+        for name in chance.sample(list(ways), len(ways)):
+            await asyncio.sleep(REST_S)
+            ms = await first_audio_ms(*ways[name])
+            if number >= WARM_UP:
+                took_ms[name].append(ms)
+
+
+def _tell(took_ms: dict[str, list[float]]) -> None:
     for name, all_ms in took_ms.items():
         p50, p95 = statistics.median(all_ms), statistics.quantiles(all_ms, n=20)[-1]
-        print(f"{name}: first audio after {p50:.1f} ms (p95: {p95:.1f}), {rounds} times")
+        print(f"{name}: first audio after {p50:.1f} ms (p95: {p95:.1f}), {len(all_ms)} times")
     chance = np.random.default_rng(1)
     for name, before in (("with it", "without the fold"), ("markdown", "with it"), ("markdown", "without the fold")):
-        drawn = chance.integers(0, rounds, (1000, rounds))
-        after_ms, before_ms = (np.median(np.array(took_ms[each])[drawn], 1) for each in (name, before))
-        low, high = np.quantile(after_ms / before_ms - 1, (0.05, 0.95)) * 100
-        p50 = (statistics.median(took_ms[name]) / statistics.median(took_ms[before]) - 1) * 100
-        print(f"{name} against {before}: {p50:+.1f} % (90 %: {low:+.1f} to {high:+.1f})")
+        after_ms, before_ms = np.array(took_ms[name]), np.array(took_ms[before])
+        drawn = chance.integers(0, len(after_ms), (1000, len(after_ms)))
+        more = np.median(after_ms[drawn], 1) / np.median(before_ms[drawn], 1) - 1
+        low, high = np.quantile(more, (0.05, 0.95))
+        p50 = np.median(after_ms) / np.median(before_ms) - 1
+        print(f"{name} against {before}: {p50:+.1%} (90 %: {low:+.1%} to {high:+.1%})")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=100)
-    asyncio.run(measure(parser.parse_args().rounds))
+    parser.add_argument("--rounds", type=int, default=100, help="of each start")
+    parser.add_argument("--starts", type=int, default=4)
+    args = parser.parse_args()
+    asyncio.run(measure(args.rounds, args.starts))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ RELATIVES = {
     "charges, notes": ("Ca²⁺ SO₄²⁻ Cl⁻ note¹² note²³ 2020¹ f⁽²⁾", "Ca 2 plus SO 4 2- Cl- note 12 note 23 2020 1 f 2"),
     "fractions": ("½ 1½ ¾-inch 5⅔% 1⁄2", "one half 1 and one half three quarters-inch 5 and two thirds% 1 slash 2"),
     "raised": ("ʰᵉˡˡᵒ ₕₑ 5ᵗʰ 2ⁿᵈ 🅷🅘 ℍ𝓲 Ĳ", "hello he 5th 2nd HI Hi IJ"),
+    "Greek of mathematics": ("𝛂𝛃 𝝮 𝞈=𝟐𝛑 𝛓 𝛜 α", "alpha beta omega omega equals 2 pi sigma epsilon a"),
     "signs between words": (
         "x = 5 a==b x^2 (x)^-2 2*3 2 ** 3 1/2 ~$5 ~5 #1 R&D C++ C# 2+2 5<6 a < b a >= b",
         "x equals 5 a equals b x to the 2 x to the -2 2 times 3 2 to the 3 1 slash 2 about $5 about 5 number 1 R and D "

@@ -129,6 +129,8 @@ def _folded(char: str) -> str:
         return _apart(f"{unicodedata.numeric(char):g}")
     plain = unicodedata.normalize("NFKC", char)
     if plain != char:
+        if name.startswith("MATHEMATICAL ") and (greek := unicodedata.name(plain[0])).startswith("GREEK "):
+            return _apart(greek.rpartition(" ")[2].lower())
         given = "".join(map(said, plain))
         # "a⁶" is not a6, and "①First" is not one word.
         stands_apart = plain[0].isdigit() and not char.isdecimal()
