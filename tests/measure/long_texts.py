@@ -2,8 +2,7 @@
 
 A server and a gateway of its own speak everyday sentences with a built-in voice: one by one, and as one text, in
 paragraphs, at four doors at once. Told are the words that a recognizer hears wrong, and how level and pitch change from
-the 500 ms before to the 500 ms after a sentence's end: at joints of segments, and within them. Ends differ, so
-those of the joints are also spoken within a segment, which begins one sentence later, and compared with themselves. A
+the 500 ms before to the 500 ms after a sentence's end: at joints of segments, and at all ends within them. A
 chapter of 5,000 words takes long, so it can be had piece by piece: `--words 5000 --keep FOLDER --parts alone`; the text
 is always the same.
 """
@@ -15,8 +14,7 @@ import itertools
 import json
 import random
 import tempfile
-from bisect import bisect_left
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -67,14 +65,6 @@ class Word(NamedTuple):
     text_end: int
     start_ms: int
     end_ms: int
-
-
-class Again(NamedTuple):
-    """The two sentences of a joint in a text of their own, in which one segment has both."""
-
-    joint: int  # where the second begins in the long text
-    text: str
-    at: int  # where it begins in this one
 
 
 Change = tuple[float, float, int]  # dB, semitones, and the pause in ms
@@ -138,9 +128,6 @@ async def speak(folder: Path, voice: str, sentences: Sequence[str], parts: Seque
 
         missing = [part for part in parts if not (folder / f"{voice}-{part}.pcm").exists()]
         await asyncio.gather(*(write(part) for part in missing if part in doors))
-        again = folder / f"{voice}-again.npz"
-        if "gRPC" in parts and not again.exists():
-            await _joints_again(again, client, sentences, voice)
         if "alone" in missing:
             alone = await _alone(client, sentences, voice)
             np.savez(folder / f"{voice}-alone.npz", *alone)
@@ -163,35 +150,6 @@ async def _segments(client: SpeechClient, text: str, voice: str) -> list[int]:
 
 def _words(marks: Sequence[Mark]) -> list[tuple[int, int, int, int]]:
     return [(mark.text_start, mark.text_end, mark.start_ms, mark.end_ms) for mark in marks]
-
-
-async def _joints_again(path: Path, client: SpeechClient, sentences: Sequence[str], voice: str) -> None:
-    """Speak the sentences of each joint within a segment, and write down audio and words."""
-    turns = asyncio.Semaphore(CONCURRENT)
-    joints = await _segments(client, text_of(sentences), voice)
-
-    async def one(again: Again) -> tuple[Again, bytes, list[Mark]] | None:
-        async with turns:
-            if again.at in await _segments(client, again.text, voice):
-                return None
-            return again, *await over_grpc(client, again.text, voice)
-
-    spoken = list(filter(None, await asyncio.gather(*map(one, again_within(sentences, joints)))))
-    words = json.dumps([[*again, _words(marks)] for again, _, marks in spoken])
-    np.savez(path, words=words, **{str(again.joint): np.frombuffer(pcm, np.int16) for again, pcm, _ in spoken})
-
-
-def again_within(sentences: Sequence[str], joints: Sequence[int]) -> Iterator[Again]:
-    """Yield the sentences from the second of a segment to the second of the next one. Segments of one are left out."""
-    text, begins, end = text_of(sentences), list[int](), 0
-    for sentence in sentences:
-        begins.append(text.index(sentence, end))
-        end = begins[-1] + len(sentence)
-    for before, joint in pairwise(joints):
-        first, second = bisect_left(begins, before) + 1, bisect_left(begins, joint)
-        if first < second and second + 1 < len(begins):
-            until = begins[second + 1] + len(sentences[second + 1])
-            yield Again(joint, text[begins[first] : until], joint - begins[first])
 
 
 def hear(folder: Path, voice: str, sentences: Sequence[str], parts: Sequence[str], recognizer: Recognizer) -> None:
@@ -279,32 +237,25 @@ def _wrong(wanted: Sequence[str], samples: Int16Array, recognizer: Recognizer) -
 def _tell_joints(folder: Path, voice: str, text: str, samples: Int16Array) -> None:
     places = json.loads((folder / f"{voice}-places.json").read_text())
     marks, joints = [Word(*word) for word in places["words"]], places["joints"]
-    at_joints, within = dict[int, Change](), list[Change]()
+    at_joints, within = list[Change](), list[Change]()
     for before, after in pairwise(marks):
         if text[before.text_end - 1] in ".!?":
-            change = _change(samples, before, after)
-            joint = next((at for at in joints if before.text_end <= at <= after.text_start), None)
-            if joint is None:
-                within.append(change)
-            else:
-                at_joints[joint] = change
-    _tell("joints of segments", list(at_joints.values()))
+            is_joint = any(before.text_end <= at <= after.text_start for at in joints)
+            (at_joints if is_joint else within).append(_change(samples, before, after))
+    _tell("joints of segments", at_joints)
     _tell("sentence ends within them", within)
-    spoken = np.load(folder / f"{voice}-again.npz")
-    both = list[tuple[Change, Change]]()
-    for joint, _, at, words in json.loads(str(spoken["words"])):
-        for before, after in pairwise(Word(*word) for word in words):
-            if joint in at_joints and before.text_end <= at <= after.text_start:
-                both.append((at_joints[joint], _change(spoken[str(joint)], before, after)))
-    _tell("of these joints", [joint for joint, _ in both])
-    _tell("the same sentences within a segment", [again for _, again in both])
     chance = np.random.default_rng(35)
-    changes = np.abs(np.array(both, float))  # [joints, at a joint or within, dB and semitones and ms]
-    drawn = changes[chance.integers(0, len(both), (1000, len(both)))]
-    more = np.nanmedian(drawn[:, :, 0], 1) - np.nanmedian(drawn[:, :, 1], 1)
-    for number, unit in enumerate(("dB", "semitones", "ms")):
-        low, high = np.quantile(more[:, number], (0.05, 0.95))
+    difference = _drawn(at_joints, chance) - _drawn(within, chance)
+    for more, unit in zip(difference.T, ("dB", "semitones", "ms"), strict=True):
+        low, high = np.quantile(more, (0.05, 0.95))
         print(f"more at joints: {low:.2f} to {high:.2f} {unit} (90 %)")
+
+
+def _drawn(changes: Sequence[Change], chance: np.random.Generator) -> acoustics.FloatArray:
+    """Return medians of what is drawn from the changes again and again, [draws, dB and semitones and ms]."""
+    sizes = np.abs(np.array(changes, float))
+    medians: acoustics.FloatArray = np.nanmedian(sizes[chance.integers(0, len(sizes), (1000, len(sizes)))], 1)
+    return medians
 
 
 def _for_recognizers(samples: Int16Array) -> Int16Array:
