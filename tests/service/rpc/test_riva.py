@@ -2,7 +2,6 @@
 
 import asyncio
 import urllib.request
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from sonorant.engine import FinishReason
 from sonorant.service.rpc.riva import SERVICE
+from sonorant.service.rpc.riva_messages import missing_blank
 from sonorant.tts.riva.v1 import riva_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
@@ -87,17 +87,22 @@ async def test_pieces_are_one_text_and_its_audio_comes_before_its_end() -> None:
             'In 1987. He said: "So?" “No!” There were. 5.',
         ),
         (("你好。", "世界！"), "你好。世界！"),
+        (("The U", ".S", ".", "A."), "The U.S.A."),
         (("One. ", "Two.", "\nThree"), "One. Two.\nThree"),
     ],
 )
-async def test_blanks_are_those_of_the_text_but_between_sentences(pieces: tuple[str, ...], whole: str) -> None:
+def test_blanks_are_those_of_the_text_but_between_sentences(pieces: tuple[str, ...], whole: str) -> None:
+    text = ""
+    for piece in pieces:
+        text += missing_blank(text, piece) + piece
+    assert text == whole
+
+
+async def test_a_price_that_comes_token_by_token_is_one_word() -> None:
     async with served(FakeEngine()) as server:
-
-        async def words(texts: Iterable[str]) -> list[str]:
-            call = Stub(server).online(request(text, enable_word_time_offsets=True) for text in texts)
-            return [word.word async for told in call for word in told.meta.words]
-
-        assert await words(pieces) == await words([whole])
+        tokens = ("It is $", "5", ".", "9", " now.")
+        call = Stub(server).online(request(token, enable_word_time_offsets=True) for token in tokens)
+        assert [word.word async for told in call for word in told.meta.words] == ["It", "is", "$5.9", "now."]
 
 
 async def test_other_settings_are_another_utterance() -> None:

@@ -8,23 +8,27 @@ from contextlib import aclosing
 from typing import Any
 
 import grpc
-import regex
 
 from sonorant.engine import EnginePool
 from sonorant.service.audio.formats import TELEPHONE_RATE_HZ
 from sonorant.service.calls.translated import Translated
 from sonorant.service.errors import InvalidField, MalformedMessage, RequestError, UtteranceFailed
-from sonorant.service.rpc.riva_messages import models, rename_fields, response, synthesis_config, timestamps
+from sonorant.service.rpc.riva_messages import (
+    missing_blank,
+    models,
+    rename_fields,
+    response,
+    synthesis_config,
+    timestamps,
+)
 from sonorant.service.rpc.speech import TextToSpeechServicer
-from sonorant.service.text.checks import WIDE
-from sonorant.service.text.sentences import MAX_WINDOW_CHARS, begins_sentence, ends_sentence
+from sonorant.service.text.sentences import MAX_WINDOW_CHARS
 from sonorant.tts.riva.v1 import riva_pb2
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 
 SERVICE = "nvidia.riva.tts.RivaSpeechSynthesis"
 # Sent for text that has nothing to speak: some clients give up on a server that answers without audio.
 _SILENCE_S = 0.02
-_BEGINS = regex.compile(rf"""['"‘“„‚«‹(\[]?[\w--[\p{{Ll}}{WIDE}]]""", regex.VERSION1)  # a sentence
 _SILENT_SAMPLES: dict[int, bytes] = {
     audio_pb2.AUDIO_ENCODING_PCM_S16LE: b"\0\0",
     audio_pb2.AUDIO_ENCODING_MULAW: b"\xff",
@@ -131,20 +135,11 @@ class _Script:
                     yield speak_pb2.SpeakRequest(config=config)
                 if request.text:
                     self.has_text = True
-                    text = f" {request.text}" if _is_next_sentence(before, request.text) else request.text
+                    text = missing_blank(before, request.text) + request.text
                     yield speak_pb2.SpeakRequest(text=text)
                     before = (before + text)[-MAX_WINDOW_CHARS:]
         if config is None:
             raise MalformedMessage("the call ended without a request; send one")
-
-
-def _is_next_sentence(before: str, text: str) -> bool:
-    """Whether the blank between two sentences is missing: clients that send sentences strip it. Tokens of a language
-    model have all their blanks."""
-    if not _BEGINS.match(text) or not ends_sentence(before) or before[-1].isspace():
-        return False
-    may_be_number = text[0].isdigit() and before[-2:-1].isdigit()
-    return not may_be_number and begins_sentence(before, "A", "en")
 
 
 def _last_response(

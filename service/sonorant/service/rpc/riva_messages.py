@@ -5,9 +5,13 @@ Of a request, only `quality` is ignored, which clients send by default.
 
 from collections.abc import Iterable, Sequence
 
+import regex
+
 from sonorant.engine import EngineInfo
 from sonorant.service.audio.writer import wav_header
 from sonorant.service.errors import InvalidField, NotServed, RequestError
+from sonorant.service.text.checks import WIDE
+from sonorant.service.text.sentences import begins_sentence, ends_sentence
 from sonorant.tts.riva.v1 import riva_pb2
 from sonorant.tts.v1 import audio_pb2, synthesis_pb2, voice_pb2
 
@@ -19,6 +23,7 @@ _ENCODINGS = {
     riva_pb2.RIVA_ENCODING_OGGOPUS: audio_pb2.AUDIO_ENCODING_OGG_OPUS,
     riva_pb2.RIVA_ENCODING_ALAW: audio_pb2.AUDIO_ENCODING_ALAW,
 }
+_BEGINS = regex.compile(rf"""['"‘“„‚«‹(\[]?[\w--[\p{{Ll}}{WIDE}]]""", regex.VERSION1)  # a sentence
 # Prefixes of the voices of NVIDIA's own models, which clients ask for by default.
 _STOCK_VOICES = ("magpie", "english-us")
 # Our field paths, and Riva's names for the same fields.
@@ -110,3 +115,12 @@ def models(infos: Sequence[EngineInfo], only: str) -> riva_pb2.RivaSynthesisConf
             }
             told.model_config.add(model_name=info.model, parameters=parameters)
     return told
+
+
+def missing_blank(before: str, text: str) -> str:
+    """Return what is missing between two pieces of a text: the blank after a sentence, as clients that send sentences
+    strip it. Tokens of a language model have all their blanks."""
+    if not _BEGINS.match(text) or not ends_sentence(before) or before[-1].isspace():
+        return ""
+    may_be_number = text[0].isdigit() and before[-2:-1].isdigit()
+    return " " if not may_be_number and begins_sentence(before, "A", "en") else ""
