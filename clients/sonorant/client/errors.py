@@ -42,7 +42,7 @@ class SpeechError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors are sent from process to process, and copied, as they are."""
         kept = {name: getattr(self, name) for name in ("reason", "fields", "retry_after_s", "request_id")}
-        return partial(type(self), **kept), (self.code, str(self))
+        return partial(type(self), **kept), (self.code, str(self)), vars(self)  # with notes
 
 
 class InvalidRequest(SpeechError):

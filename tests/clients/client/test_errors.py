@@ -120,10 +120,12 @@ async def test_a_text_over_the_limit_of_messages_is_refused_at_once() -> None:
 def test_errors_are_the_same_after_a_journey(kind: type[SpeechError], through: Any) -> None:
     said = {"reason": "WHY", "fields": {"a.b": "wrong"}, "retry_after_s": 0.5, "request_id": "req_1"}
     error = kind(grpc.StatusCode.ABORTED, "no \u2013 way", **said)
+    error.add_note("in the second try")
     again = through(error)
     again = pickle.loads(again) if isinstance(again, bytes) else again
     assert type(again) is kind and str(again) == str(error)
     assert again.code is grpc.StatusCode.ABORTED and {name: getattr(again, name) for name in said} == said
+    assert again.__notes__ == ["in the second try"]
 
 
 def test_the_id_of_a_call_is_told() -> None:

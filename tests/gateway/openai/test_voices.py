@@ -81,6 +81,13 @@ async def test_voices_with_names_of_any_script(tmp_path: Path) -> None:
             assert (await door.refusal("hello", voice=name))[0] == 404
 
 
+async def test_no_voice_has_a_name_that_means_another(tmp_path: Path) -> None:
+    async with keeping(tmp_path) as door:
+        for name in ("alloy", "default", " Default "):
+            async with door.http.post("/v1/audio/voices", data=form(name)) as response:
+                assert (response.status, (await response.json())["error"]["param"]) == (400, "name")
+
+
 async def test_a_voice_of_an_embedding(tmp_path: Path) -> None:
     async with keeping(tmp_path) as door:
         async with door.http.post(

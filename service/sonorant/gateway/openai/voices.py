@@ -9,7 +9,7 @@ from aiohttp import web
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.calls import UpstreamCall
-from sonorant.gateway.upstream.voices import OPENAI_VOICES, resolve_voice, voice_id
+from sonorant.gateway.upstream.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice, voice_id
 from sonorant.gateway.web.context import CALL, SERVERS
 from sonorant.gateway.web.forms import read_form
 from sonorant.gateway.web.json_input import MAX_EMBEDDING, decode
@@ -68,10 +68,8 @@ async def create_voice(request: web.Request) -> web.Response:
     name = voice_id(form.text("name"))
     if not name:
         raise Refusal(400, "name: a name with a letter or a digit is needed", param="name")
-    if name in OPENAI_VOICES:
-        raise Refusal(
-            400, f"name: {name!r} is a voice of OpenAI's, which stands for a preset; choose another", param="name"
-        )
+    if name in (*OPENAI_VOICES, DEFAULT_VOICE):
+        raise Refusal(400, f"name: {name!r} stands for one of the server's own voices; choose another", param="name")
     create = CreateVoiceRequest(
         voice_id=name,
         voice=Voice(
