@@ -10,7 +10,7 @@ import pytest
 
 from sonorant.engine import FinishReason
 from sonorant.service.rpc.riva import SERVICE
-from sonorant.service.rpc.riva_messages import missing_blank
+from sonorant.service.rpc.riva_messages import Blanks
 from sonorant.tts.riva.v1 import riva_pb2
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from tests.service.fake_engine import FakeEngine
@@ -89,13 +89,16 @@ async def test_pieces_are_one_text_and_its_audio_comes_before_its_end() -> None:
         (("你好。", "世界！"), "你好。世界！"),
         (("The U", ".S", ".", "A."), "The U.S.A."),
         (("One. ", "Two.", "\nThree"), "One. Two.\nThree"),
+        (("The quick brown fox", "jumps", "over the lazy dog."), "The quick brown fox jumps over the lazy dog."),
+        (("It costs $25,", "about", "20 % more (", "much", ")."), "It costs $25, about 20 % more (much)."),
+        (("Ask Mr.", "Smith, or", '"Ann"', "at ten."), 'Ask Mr. Smith, or "Ann" at ten.'),
+        (("In 1999", "25 people came."), "In 1999 25 people came."),
+        (("The price is", " $", "25", ".99"), "The price is $25.99"),
     ],
 )
-def test_blanks_are_those_of_the_text_but_between_sentences(pieces: tuple[str, ...], whole: str) -> None:
-    text = ""
-    for piece in pieces:
-        text += missing_blank(text, piece) + piece
-    assert text == whole
+def test_blanks_that_are_missing_are_put_in_and_no_others(pieces: tuple[str, ...], whole: str) -> None:
+    blanks = Blanks()
+    assert "".join(map(blanks.restored, pieces)) == whole
 
 
 async def test_a_price_that_comes_token_by_token_is_one_word() -> None:

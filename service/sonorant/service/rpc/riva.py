@@ -14,7 +14,7 @@ from sonorant.service.audio.formats import TELEPHONE_RATE_HZ
 from sonorant.service.calls.translated import Translated
 from sonorant.service.errors import InvalidField, MalformedMessage, RequestError, UtteranceFailed
 from sonorant.service.rpc.riva_messages import (
-    missing_blank,
+    Blanks,
     models,
     rename_fields,
     response,
@@ -22,7 +22,6 @@ from sonorant.service.rpc.riva_messages import (
     timestamps,
 )
 from sonorant.service.rpc.speech import TextToSpeechServicer
-from sonorant.service.text.sentences import MAX_WINDOW_CHARS
 from sonorant.tts.riva.v1 import riva_pb2
 from sonorant.tts.v1 import audio_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 
@@ -123,21 +122,19 @@ class _Script:
     async def requests(
         self, requests: AsyncGenerator[riva_pb2.SynthesizeSpeechRequest, None]
     ) -> AsyncGenerator[speak_pb2.SpeakRequest, None]:
-        config, before = None, ""
+        config, blanks, has_text = None, Blanks(), False
         async with aclosing(requests):
             async for request in requests:
                 self.request_id = request.id
                 wanted = speak_pb2.SpeakConfig(synthesis=synthesis_config(request), timestamps=timestamps(request))
                 if wanted != config:
-                    if before:
+                    if has_text:
                         yield speak_pb2.SpeakRequest(end={})
-                    config, before = wanted, ""
+                    config, blanks, has_text = wanted, Blanks(), False
                     yield speak_pb2.SpeakRequest(config=config)
                 if request.text:
-                    self.has_text = True
-                    text = missing_blank(before, request.text) + request.text
-                    yield speak_pb2.SpeakRequest(text=text)
-                    before = (before + text)[-MAX_WINDOW_CHARS:]
+                    self.has_text = has_text = True
+                    yield speak_pb2.SpeakRequest(text=blanks.restored(request.text))
         if config is None:
             raise MalformedMessage("the call ended without a request; send one")
 

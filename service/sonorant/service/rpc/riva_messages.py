@@ -11,7 +11,7 @@ from sonorant.engine import EngineInfo
 from sonorant.service.audio.writer import wav_header
 from sonorant.service.errors import InvalidField, NotServed, RequestError
 from sonorant.service.text.checks import WIDE
-from sonorant.service.text.sentences import begins_sentence, ends_sentence
+from sonorant.service.text.sentences import MAX_WINDOW_CHARS, begins_sentence, ends_sentence
 from sonorant.tts.riva.v1 import riva_pb2
 from sonorant.tts.v1 import audio_pb2, synthesis_pb2, voice_pb2
 
@@ -24,6 +24,9 @@ _ENCODINGS = {
     riva_pb2.RIVA_ENCODING_ALAW: audio_pb2.AUDIO_ENCODING_ALAW,
 }
 _BEGINS = regex.compile(rf"""['"‘“„‚«‹(\[]?[\w--[\p{{Ll}}{WIDE}]]""", regex.VERSION1)  # a sentence
+_WORD_BEGINS = regex.compile(rf"""['"‘“„‚«‹(\[]?[[\w--[{WIDE}]]\p{{Sc}}]""", regex.VERSION1)
+# Not the point of an initial, as in "U.S." before "A.".
+_WORD_ENDS = regex.compile(rf"""(?:[\w--[{WIDE}]]|[,;:!?)\]"'”’»%]|\w\w\.)$""", regex.VERSION1)
 # Prefixes of the voices of NVIDIA's own models, which clients ask for by default.
 _STOCK_VOICES = ("magpie", "english-us")
 # Our field paths, and Riva's names for the same fields.
@@ -117,10 +120,38 @@ def models(infos: Sequence[EngineInfo], only: str) -> riva_pb2.RivaSynthesisConf
     return told
 
 
-def missing_blank(before: str, text: str) -> str:
-    """Return what is missing between two pieces of a text: the blank after a sentence, as clients that send sentences
-    strip it. Tokens of a language model have all their blanks."""
+class Blanks:
+    """Puts in the blanks that clients strip from the pieces of a text."""
+
+    def __init__(self) -> None:
+        self._before = ""
+        self._strips: bool | None = None  # None: no piece has told yet
+
+    def restored(self, piece: str) -> str:
+        """Return the next piece, with the blank before it if that is missing.
+
+        It is missing between two sentences. Between words it is where the client cuts a text into pieces of several
+        words and strips them. Tokens of a language model have all their blanks.
+        """
+        if piece != piece.strip():
+            self._strips = False
+        elif self._strips is None and len(piece.split()) > 1:
+            self._strips = True
+        is_missing = _is_next_sentence(self._before, piece) or (self._strips and _is_next_word(self._before, piece))
+        piece = f" {piece}" if is_missing else piece
+        self._before = (self._before + piece)[-MAX_WINDOW_CHARS:]
+        return piece
+
+
+def _is_next_sentence(before: str, text: str) -> bool:
     if not _BEGINS.match(text) or not ends_sentence(before) or before[-1].isspace():
-        return ""
-    may_be_number = text[0].isdigit() and before[-2:-1].isdigit()
-    return " " if not may_be_number and begins_sentence(before, "A", "en") else ""
+        return False
+    return not _in_number(before, text) and begins_sentence(before, "A", "en")
+
+
+def _is_next_word(before: str, text: str) -> bool:
+    return bool(_WORD_ENDS.search(before) and _WORD_BEGINS.match(text)) and not _in_number(before, text)
+
+
+def _in_number(before: str, text: str) -> bool:
+    return text[0].isdigit() and before[-2:-1].isdigit() and not before[-1].isdigit()
