@@ -14,6 +14,7 @@ import aiohttp
 
 from sonorant.client import Clip, ServerUnavailable, SpeechClient, synthesis_config, voice_mix
 from tests.e2e.server_process import ServerProcess, samples
+from tests.full_disk import fill
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import eventually
 
@@ -35,7 +36,7 @@ def main(place: str) -> None:
         asyncio.run(becomes_full(disk, server, gateway))
         codes = [gateway.stop(), server.stop()]
     assert codes == [0, 0], codes
-    fill(disk)
+    fill(disk / "stuffing")
     asyncio.run(starts_on_a_full_disk(disk, voices))
     print("survived")
 
@@ -47,7 +48,7 @@ async def becomes_full(disk: Path, server: ServerProcess, gateway: GatewayProces
         await client.create_voice("kept", mix=voice_mix({"linden": 0.5, "wren": 0.5}))
         duet = await spoken(client, "kept")
         processes = server.child_ids().keys()
-        fill(disk)
+        fill(disk / "stuffing")
         for _ in range(3):
             await refused_for_want_of_room(client.create_voice("more", mix=voice_mix({"linden": 0.4, "wren": 0.6})))
             await refused_for_want_of_room(client.put_dictionary("names", NAMES))
@@ -105,16 +106,6 @@ async def refused_for_want_of_room(call: Any) -> None:
         assert error.reason == "VOICE_STORE_FAILED" and STORE_FAILED in str(error), error
     else:
         raise AssertionError("there was room")
-
-
-def fill(disk: Path) -> None:
-    """Take all the room that is left."""
-    with (disk / "stuffing").open("ab", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 1024)
-        except OSError:
-            pass
 
 
 if __name__ == "__main__":

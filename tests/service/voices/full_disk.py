@@ -11,6 +11,7 @@ from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.voices.file import unpack
 from sonorant.service.voices.folder import FILES, RESERVE
 from sonorant.service.voices.sqlite_store import VoiceRegistry
+from tests.full_disk import fill
 from tests.service.voice_values import ROOMY, file_of
 
 
@@ -27,22 +28,22 @@ def main(place: str) -> None:
             kept.add(about.voice_id)
         else:
             raise AssertionError("the disk was never full")
-        _stuff(stuffing)
+        fill(stuffing)
         assert registry.check() == (len(kept), [])
         names = {path.name for path in (folder / FILES).iterdir()}
         assert len(names) == len(kept), "the voice that had no room left something"
         for voice_id in sorted(kept)[:40]:  # more than the reserve has room for: what is deleted makes room
-            _stuff(stuffing)
+            fill(stuffing)
             assert registry.remove("", voice_id)
             kept.remove(voice_id)
             assert registry.find("", voice_id) is None
             assert len(list((folder / FILES).iterdir())) == len(kept)
-    _stuff(stuffing)
+    fill(stuffing)
     with closing(VoiceRegistry(folder)) as registry:  # what the reserve is for, too
         assert registry.remove("", min(kept))
         kept.remove(min(kept))
     (folder / RESERVE).unlink()
-    _stuff(stuffing)
+    fill(stuffing)
     try:
         VoiceRegistry(folder)
         raise AssertionError("it could be opened without room")
@@ -53,16 +54,6 @@ def main(place: str) -> None:
         assert registry.check() == (len(kept), [])
         assert {each.voice.about.voice_id for each in registry.everything()} == kept
     print("survived")
-
-
-def _stuff(path: Path) -> None:
-    """Take all the room that is left."""
-    with path.open("ab", buffering=0) as file:
-        try:
-            while True:
-                file.write(b"x" * 1024)
-        except OSError:
-            pass
 
 
 if __name__ == "__main__":
