@@ -5,14 +5,15 @@
     with SpeechClient() as client:
         client.synthesize("Hello, world.").save("hello.wav")
 
-An event loop in a thread of its own makes the calls. Methods may be called from any thread, and block until they are
-done.
+One event loop in a thread of its own makes the calls of all clients. Methods may be called from any thread, and block
+until they are done.
 """
 
 import asyncio
+import atexit
+import functools
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
-from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -40,6 +41,10 @@ class _Loop:
         self._thread = threading.Thread(target=self._loop.run_forever, name="sonorant", daemon=True)
         self._thread.start()
 
+    @property
+    def is_closed(self) -> bool:
+        return self._loop.is_closed()
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
@@ -59,9 +64,19 @@ class _Loop:
             yield from following_items
 
     def close(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
+        if self._thread.is_alive():  # not in a fork
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+
+
+@functools.cache
+def _loop() -> _Loop:
+    """One for all clients, to the end of the process. If each had one, grpcio would lose what is left to tell of a call
+    when its client is closed: it keeps the call's connection then, and logs an error."""
+    loop = _Loop()
+    atexit.register(loop.close)
+    return loop
 
 
 def _blocking(
@@ -82,7 +97,8 @@ def _iterating(
         try:
             yield from self._loop.iterate(items)
         finally:
-            self._loop.run(items.aclose())
+            if not self._loop.is_closed:  # an iterator may be left until the process ends
+                self._loop.run(items.aclose())
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
     return call
@@ -135,16 +151,12 @@ class SpeechClient:
         retry: Retry = Retry(),  # noqa: B008
     ) -> None:
         self.target = target
-        self._loop = _Loop()
+        self._loop = _loop()
 
         async def connect() -> Client:
             return Client(target, access, timeout_s=timeout_s, retry=retry)
 
-        try:
-            self._client = self._loop.run(connect())
-        except BaseException:
-            self._loop.close()
-            raise
+        self._client = self._loop.run(connect())
 
     def __enter__(self) -> Self:
         return self
@@ -154,7 +166,6 @@ class SpeechClient:
 
     def close(self) -> None:
         self._loop.run(self._client.close())
-        self._loop.close()
 
     def limited(self, *, timeout_s: float | None = None, retry: Retry | None = None) -> "SpeechClient":
         """Return this client with other limits, for one call or for many; both use the same connections."""
@@ -163,14 +174,14 @@ class SpeechClient:
         other._client = self._client.limited(timeout_s=timeout_s, retry=retry)
         return other
 
-    @wraps(Client.speak)
+    @functools.wraps(Client.speak)
     def speak(self, *args: Any, **kwargs: Any) -> Session:
         async def make() -> SessionWithAsyncio:
             return self._client.speak(*args, **kwargs)
 
         return Session(self._loop.run(make()), self._loop)
 
-    @wraps(Client.synthesize)
+    @functools.wraps(Client.synthesize)
     def synthesize(self, *args: Any, **kwargs: Any) -> Clip:
         return Clip(self._loop.run(self._client.synthesize(*args, **kwargs)).response)
 

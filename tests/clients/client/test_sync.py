@@ -1,6 +1,8 @@
 """The client without asyncio does what the one with it does, against the same real server."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 import wave
@@ -79,6 +81,27 @@ def test_a_stream_is_read_or_left_and_written_to_a_file(address: str, tmp_path: 
     assert saved.reason is Reason.COMPLETED and saved.stats.spoken_chars == 6
     assert (tmp_path / "hello.pcm").read_bytes() == spoken("Hello.", 7)
     assert (tmp_path / "hello.wav").read_bytes()[44:] == spoken("Hello.", 7)
+
+
+LEFT_TO_THE_END = """
+import sys
+from sonorant.client.sync import SpeechClient
+left = []
+for _ in range(30):
+    with SpeechClient(sys.argv[1]) as client:
+        left.append(client.stream("Hello. " * 20))
+        next(left[-1])
+del left[:10]
+unclosed = SpeechClient(sys.argv[1])
+unclosed.health()
+"""
+
+
+def test_streams_that_are_left_to_the_end_of_the_process_say_nothing(address: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", LEFT_TO_THE_END, address], capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_session_speaks(address: str) -> None:
