@@ -11,7 +11,7 @@ from sonorant.engine import BUILTIN_VOICE_DIR
 from sonorant.training.evaluation.sentences import everyday_sentences
 from tests.e2e.server_process import ServerProcess
 
-TOO_LONG = 1100  # characters in one go; the voice speaks 240 well
+TOO_LONG = 1100  # characters in one go; the voice speaks 160 well
 
 
 async def warned(client: SpeechClient, text: str, voice: str) -> list[Warning]:

@@ -18,7 +18,7 @@ CONTROL_IDS = 1024  # the official package bans so many ids at the end of the co
 MAX_NEW_TOKENS = 1024
 SILENT_FIRST_FRAMES = 2  # `alignment.LEAD_S` ends in the second at the latest
 ENDS_QUIETER_DB = 1.3  # `linden`, 193 segments; see `tests.measure.long_texts`
-MAX_SEGMENT_CHARS = 240  # the longest texts of the corpus have 330
+MAX_SEGMENT_CHARS = 160  # `linden` and `wren`: see `tests.measure.long_texts`; the longest texts of the corpus have 330
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tts_pad>", "<tts_text_bos>", "<tts_text_eod>")
 
 
