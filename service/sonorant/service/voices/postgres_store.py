@@ -12,15 +12,16 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 from sonorant.service.database import Database, DatabaseGone, PsycopgMissing
-from sonorant.service.errors import RequestIdReused, VoiceDamaged, VoiceExists, VoiceStoreFailed
+from sonorant.service.errors import RequestIdReused, VoiceExists, VoiceStoreFailed
+from sonorant.service.voices import store
 from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
 from sonorant.service.voices.dictionary_table import Execute
 from sonorant.service.voices.file import about_from_json, about_to_json
-from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits, check_room
+from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS sonorant_requests ON sonorant_voices (owner, r
 CREATE INDEX IF NOT EXISTS sonorant_expiry ON sonorant_voices (expire_s) WHERE expire_s IS NOT NULL;
 """
 _LIVE = "(expire_s IS NULL OR expire_s > %s)"
+_failures = partial(store.failures, DatabaseGone, ValueError)
 
 
 class PostgresVoices:
@@ -127,10 +129,7 @@ class PostgresVoices:
             rows = self._rows("SELECT data FROM sonorant_voices WHERE file = %s", voice.file)
         if not rows:
             return None
-        data = bytes(rows[0][0])
-        if hashlib.sha256(data).digest() != voice.file_digest:
-            raise VoiceDamaged(voice.about.voice_id, "its file was changed")
-        return data
+        return store.checked(bytes(rows[0][0]), voice)
 
     def remove(self, owner: str, voice_id: str) -> bool:
         with _failures():
@@ -177,14 +176,7 @@ class PostgresVoices:
         """Return the number of voices of all owners, and a sentence for each that is damaged."""
         with _failures():
             self._database.run(lambda connection: None)
-        num_voices, damages = 0, []
-        for owned in self.everything():
-            num_voices += 1
-            try:
-                self.load(owned.voice)
-            except VoiceDamaged as error:
-                damages.append(str(error))
-        return num_voices, damages
+        return store.damaged(self, (owned.voice for owned in self.everything()))
 
     def close(self) -> None:
         self._database.close()
@@ -219,7 +211,7 @@ class PostgresVoices:
             f"WHERE {_LIVE}",
             (owner, now_s),
         ).fetchone()
-        check_room(limits, num_voices, num_own, int(total) + num_bytes)
+        store.check_room(limits, num_voices, num_own, int(total) + num_bytes)
 
 
 def _lock(connection: Any) -> None:
@@ -243,13 +235,3 @@ def _fetched(cursor: Any) -> list[Any]:
 def _voice(row: Any) -> StoredVoice:
     about, file, file_digest = row
     return StoredVoice(about_from_json(about), file, bytes(file_digest))
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Turn failures of the database into VoiceStoreFailed. Their details go to the log alone."""
-    try:
-        yield
-    except (DatabaseGone, ValueError) as error:
-        log.error("the stored voices cannot be read or written: %s", error)
-        raise VoiceStoreFailed("the stored voices cannot be read or written now; the server's log says why") from error

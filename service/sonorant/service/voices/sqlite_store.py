@@ -10,23 +10,22 @@ A `VoiceRegistry` belongs to the thread that made it. Any number may be open on 
 """
 
 import hashlib
-import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sonorant.service.errors import RequestIdReused, VoiceDamaged, VoiceExists, VoiceStoreFailed
+from sonorant.service.voices import store
 from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
 from sonorant.service.voices.dictionary_table import Execute
 from sonorant.service.voices.file import about_from_json, about_to_json
 from sonorant.service.voices.folder import FILES, VoiceFolder, new_name
 from sonorant.service.voices.sqlite_opening import Use, connect, explained, is_full, lost
-from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits, check_room
-
-log = logging.getLogger(__name__)
+from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
 
 T = TypeVar("T")
 
@@ -49,6 +48,7 @@ CREATE UNIQUE INDEX requests ON voices (owner, request_id) WHERE request_id IS N
 CREATE INDEX expiry ON voices (expire_s) WHERE expire_s IS NOT NULL;
 """
 _LIVE = "(expire_s IS NULL OR expire_s > ?)"
+_failures = partial(store.failures, sqlite3.Error, OSError, ValueError)
 
 
 class VoiceRegistry:
@@ -129,9 +129,7 @@ class VoiceRegistry:
                 if self._db.execute("SELECT 1 FROM voices WHERE file = ?", (voice.file,)).fetchone() is None:
                     return None
                 raise VoiceDamaged(voice.about.voice_id, "its file is missing") from None
-        if hashlib.sha256(data).digest() != voice.file_digest:
-            raise VoiceDamaged(voice.about.voice_id, "its file was changed")
-        return data
+        return store.checked(data, voice)
 
     def remove(self, owner: str, voice_id: str) -> bool:
         deleted = self._delete("owner = ? AND voice_id = ?", owner, voice_id)
@@ -168,15 +166,10 @@ class VoiceRegistry:
                 raise sqlite3.DatabaseError(damages[0])
         with _failures():
             voices = [_voice(row) for row in self._db.execute("SELECT about, file, file_digest FROM voices")]
-        damages = []
-        for voice in voices:
-            try:
-                self.load(voice)
-            except VoiceDamaged as error:
-                damages.append(str(error))
+        num_voices, damages = store.damaged(self, voices)
         if warning := self.warning():
             damages.append(warning)
-        return len(voices), damages
+        return num_voices, damages
 
     def warning(self) -> str | None:
         if not (num_files := len(self.unlisted())):
@@ -297,7 +290,7 @@ class VoiceRegistry:
             f"SELECT count(*), coalesce(sum(owner = ?), 0), coalesce(sum(file_bytes), 0) FROM voices WHERE {_LIVE}",
             (owner, now_s),
         ).fetchone()
-        check_room(limits, num_voices, num_own, total + num_bytes)
+        store.check_room(limits, num_voices, num_own, total + num_bytes)
 
     def _insert(self, owner: str, voice: StoredVoice, request: RequestKey | None, num_bytes: int) -> None:
         about, of_request = voice.about, (request.request_id, request.digest) if request else (None, None)
@@ -311,13 +304,3 @@ class VoiceRegistry:
 def _voice(row: tuple[object, ...]) -> StoredVoice:
     about, file, file_digest = row[:3]
     return StoredVoice(about_from_json(str(about)), str(file), bytes(file_digest))  # type: ignore[call-overload]
-
-
-@contextmanager
-def _failures() -> Iterator[None]:
-    """Turn failures of the disk or database into VoiceStoreFailed. Their details go to the log alone."""
-    try:
-        yield
-    except (sqlite3.Error, OSError, ValueError) as error:
-        log.error("the stored voices cannot be read or written: %s", error)
-        raise VoiceStoreFailed("the stored voices cannot be read or written now; the server's log says why") from error

@@ -4,15 +4,20 @@ A store's methods block, and are called from its own thread. Each raises VoiceSt
 written now. An owner is the name of an API key, or "" without keys.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from sonorant.service.errors import VoiceQuotaReached
+from sonorant.service.errors import VoiceDamaged, VoiceQuotaReached, VoiceStoreFailed
 from sonorant.service.voices.dictionary_table import Execute
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -134,3 +139,32 @@ def check_room(limits: VoiceLimits, num_voices: int, num_own: int, total_bytes: 
         raise VoiceQuotaReached("voices", f"the server has all {limits.max_voices} voices it keeps; delete one first")
     if total_bytes > limits.max_bytes:
         raise VoiceQuotaReached("bytes of voices", f"the server keeps at most {limits.max_bytes} bytes; delete a voice")
+
+
+def checked(data: bytes, voice: StoredVoice) -> bytes:
+    """Return a voice's file. Raises VoiceDamaged if it is not the one that was stored."""
+    if hashlib.sha256(data).digest() != voice.file_digest:
+        raise VoiceDamaged(voice.about.voice_id, "its file was changed")
+    return data
+
+
+def damaged(store: VoiceStore, voices: Iterable[StoredVoice]) -> tuple[int, list[str]]:
+    """Load all voices; return how many there are, and a sentence for each that is damaged."""
+    num_voices, damages = 0, []
+    for voice in voices:
+        num_voices += 1
+        try:
+            store.load(voice)
+        except VoiceDamaged as error:
+            damages.append(str(error))
+    return num_voices, damages
+
+
+@contextmanager
+def failures(*kinds: type[Exception]) -> Iterator[None]:
+    """Turn failures of the disk or database into VoiceStoreFailed. Their details go to the log alone."""
+    try:
+        yield
+    except kinds as error:
+        log.error("the stored voices cannot be read or written: %s", error)
+        raise VoiceStoreFailed("the stored voices cannot be read or written now; the server's log says why") from error
