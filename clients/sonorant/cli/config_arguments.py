@@ -1,4 +1,4 @@
-"""Command-line arguments for a SynthesisConfig, shared by `sonorant say` and `sonorant explain`."""
+"""Command-line arguments that several commands share, most of them for a SynthesisConfig."""
 
 import argparse
 from pathlib import Path
@@ -105,6 +105,16 @@ def _add_sampling(parser: argparse.ArgumentParser) -> None:
     )
     for field in Sampling.DESCRIPTOR.fields:
         sampling.add_argument("--" + field.name.replace("_", "-"), help=_SAMPLING[field.name], **_argument_of(field))
+
+
+def server_again(command: str) -> argparse.ArgumentParser:
+    """Return a parent for the subcommands of a command, so that --server can also follow their names."""
+    parent = argparse.ArgumentParser(add_help=False)
+    # A default here would override --server if it is given before the subcommand.
+    parent.add_argument(
+        "--server", default=argparse.SUPPRESS, metavar="HOST:PORT", help=f"see `sonorant {command} --help`"
+    )
+    return parent
 
 
 def whole_number(text: str) -> int:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from google.protobuf.json_format import MessageToJson
 
-from sonorant.cli.config_arguments import pronunciation, whole_number
+from sonorant.cli.config_arguments import pronunciation, server_again, whole_number
 from sonorant.client.client import SpeechClient
 
 EXAMPLES = """\
@@ -25,11 +25,7 @@ See also COMMAND --help.
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands; without one, the dictionaries are listed."""
     parser.set_defaults(run=list_dictionaries)
-    common = argparse.ArgumentParser(add_help=False)
-    # A default here would override --server if it is given before the subcommand.
-    common.add_argument(
-        "--server", default=argparse.SUPPRESS, metavar="HOST:PORT", help="see `sonorant dictionaries --help`"
-    )
+    common = server_again("dictionaries")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     command = commands.add_parser("list", parents=[common], help="list the dictionaries (the default)")

@@ -6,11 +6,10 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToJson
 
-from sonorant.cli.config_arguments import whole_number
+from sonorant.cli.config_arguments import server_again, whole_number
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import synthesis_config
 from sonorant.client.voice_methods import KINDS, kind_name, voice_mix
-from sonorant.tts.v1.voice_pb2 import Voice
 
 PREVIEW_TEXT = "Hello! This is how I sound when I read your words aloud."  # of voices without one
 EXAMPLES = """\
@@ -31,9 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands; without one, the voices are listed."""
     _add_filters(parser)
     parser.set_defaults(language="", kind="", label=[], run=list_voices)
-    common = argparse.ArgumentParser(add_help=False)
-    # A default here would override --server if it is given before the subcommand.
-    common.add_argument("--server", default=argparse.SUPPRESS, metavar="HOST:PORT", help="see `sonorant voices --help`")
+    common = server_again("voices")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
     command = commands.add_parser(
@@ -68,9 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     command.add_argument(
         "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the one it had"
     )
-    command.add_argument(
-        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete the voice after N seconds; default: never"
-    )
+    _add_ttl(command)
     command.set_defaults(run=import_file)
 
 
@@ -81,7 +76,9 @@ def _add_create(commands: Any, common: argparse.ArgumentParser) -> None:
         help="create a voice from a recording, a description or a speaker embedding",
         description="Create a voice and store it on the server. Prints its id.",
     )
-    _add_voice_id(command)
+    command.add_argument(
+        "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the server chooses one"
+    )
     source = command.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--reference",
@@ -132,12 +129,6 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
     _add_labels(parser, "list only voices with this label; may be repeated")
 
 
-def _add_voice_id(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "voice_id", nargs="?", default="", metavar="ID", help="name of the voice; default: the server chooses one"
-    )
-
-
 def _add_about(parser: argparse.ArgumentParser) -> None:
     about = parser.add_argument_group("about the voice")
     about.add_argument("--display-name", default="", metavar="TEXT")
@@ -148,11 +139,15 @@ def _add_about(parser: argparse.ArgumentParser) -> None:
     )
     _add_labels(about, "may be repeated")
     parser.set_defaults(label=[])
-    about.add_argument(
-        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete the voice after N seconds; default: never"
-    )
+    _add_ttl(about)
     about.add_argument(
         "--request-id", default="", metavar="ID", help="makes a retry safe: the same id does not create a second voice"
+    )
+
+
+def _add_ttl(parser: "argparse._ActionsContainer") -> None:
+    parser.add_argument(
+        "--ttl-s", type=whole_number, default=0, metavar="N", help="delete the voice after N seconds; default: never"
     )
 
 
@@ -175,6 +170,19 @@ def _part(text: str) -> tuple[str, float]:
         raise argparse.ArgumentTypeError(f"{weight!r} is not a number") from None
 
 
+def _about(args: argparse.Namespace) -> dict[str, Any]:
+    """What `_add_about` has read, for `create_voice`."""
+    return {
+        "display_name": args.display_name,
+        "description": args.description,
+        "preview_text": args.preview_text,
+        "languages": args.speaks,
+        "labels": dict(args.label),
+        "ttl_s": args.ttl_s,
+        "request_id": args.request_id,
+    }
+
+
 async def list_voices(args: argparse.Namespace) -> int:
     async with SpeechClient(args.server) as client:
         for voice in await client.voices(args.language, kind=args.kind, labels=dict(args.label)):
@@ -195,14 +203,8 @@ async def create(args: argparse.Namespace) -> int:
             design=args.design,
             speaker_embedding=embedding,
             consent=args.consent,
-            display_name=args.display_name,
-            description=args.description,
-            preview_text=args.preview_text,
-            languages=args.speaks,
-            labels=dict(args.label),
-            ttl_s=args.ttl_s,
             validate_only=args.check,
-            request_id=args.request_id,
+            **_about(args),
         )
     print(f"the voice can be created: {voice.reference_audio_ms} ms of reference" if args.check else voice.voice_id)
     return 0
@@ -225,13 +227,7 @@ async def mix(args: argparse.Namespace) -> int:
         voice = await client.create_voice(
             args.voice_id,
             mix=voice_mix(dict(args.parts), spherical=args.spherical),
-            display_name=args.display_name,
-            description=args.description,
-            preview_text=args.preview_text,
-            languages=args.speaks,
-            labels=dict(args.label),
-            ttl_s=args.ttl_s,
-            request_id=args.request_id,
+            **_about(args),
         )
     print(voice.voice_id)
     return 0
@@ -239,7 +235,8 @@ async def mix(args: argparse.Namespace) -> int:
 
 async def show(args: argparse.Namespace) -> int:
     async with SpeechClient(args.server) as client:
-        _print(await client.voice(args.voice_id))
+        voice = await client.voice(args.voice_id)
+    print(MessageToJson(voice, preserving_proto_field_name=True, ensure_ascii=False))
     return 0
 
 
@@ -275,7 +272,3 @@ async def import_file(args: argparse.Namespace) -> int:
         voice = await client.import_voice(args.file.read_bytes(), args.voice_id, ttl_s=args.ttl_s)
     print(voice.voice_id)
     return 0
-
-
-def _print(voice: Voice) -> None:
-    print(MessageToJson(voice, preserving_proto_field_name=True, ensure_ascii=False))
