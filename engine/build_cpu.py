@@ -6,6 +6,7 @@ Without a compiler the distribution lacks no feature, but small models are a few
 import os
 import platform
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -45,6 +46,7 @@ MACHINES: dict[str, dict[str, tuple[str, ...]]] = {
         "i8mm": ("-march=armv8.2-a+dotprod+i8mm",),
     },
 }
+digest = runpy.run_path(str(Path(__file__).with_name("sonorant") / "engine/cpu/sources.py"))["digest"]
 # What Linux says of an x86 CPU that can run them.
 FEATURES = {"avx2": {"avx2"}, "avxvnni": {"avx_vnni"}, "avx512": {"avx512f"}, "vnni": {"avx512_vnni"}}
 
@@ -78,7 +80,8 @@ def _compile(folder: Path, machine: tuple[str, tuple[str, ...]]) -> bool:
     target = folder / f"cpu-{name}.so"
     # Write a new file and rename it: a running server has the old one mapped.
     compiler = shlex.split(os.environ.get("CC", "cc"))
-    command = [*compiler, *FLAGS, *flags, *SOURCES, "-o", f"{target}.new", "-lm"]
+    version = f'-DSOURCES_VERSION="{digest(folder / "c")}"'
+    command = [*compiler, *FLAGS, version, *flags, *SOURCES, "-o", f"{target}.new", "-lm"]
     try:
         subprocess.run(command, cwd=folder / "c", check=True, capture_output=True, text=True)
     except (OSError, subprocess.CalledProcessError) as error:

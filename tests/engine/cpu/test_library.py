@@ -56,5 +56,15 @@ def test_a_variable_names_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_build_of_another_version_is_refused_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "cpu-any.so").touch()
     for path, why in ((tmp_path / "cpu-any.so", "too short"), (Path(_umath_linalg.__file__), "undefined symbol")):
-        with pytest.raises(EngineError, match=rf"{why}.*; install sonorant-server again$"):
+        with pytest.raises(EngineError, match=rf"{why}.*; install sonorant-server again \(.*make setup\)$"):
             load(path)
+
+
+@pytest.mark.skipif(not builds(), reason="installed without a C compiler")
+def test_a_build_of_other_c_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SOURCES", Path(shutil.copytree(module.SOURCES, tmp_path / "c")))
+    assert load(builds()["any"]).use_threads(1)
+    with (tmp_path / "c" / "frame.c").open("a") as file:
+        file.write("// as after an update\n")
+    with pytest.raises(EngineError, match=r"compiled from other C files.*make setup"):
+        load(builds()["any"])

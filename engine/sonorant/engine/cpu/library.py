@@ -8,7 +8,7 @@ import ctypes
 import os
 import re
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_double, c_float, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sonorant.engine.cpu.sources import digest
 from sonorant.engine.errors import EngineError
 
 LANES = 16  # PACKED in convolutions.h; sizes of models must be multiples of it
@@ -32,6 +33,7 @@ BUILDS: tuple[tuple[str, str, set[str]], ...] = (
 LEVELS = ("AVX512", "AVX2", "")
 ANY = "any"  # the build for every CPU of this architecture
 BUILD_VARIABLE = "SONORANT_CPU"  # names the build to use, for tests and measurements
+SOURCES = Path(__file__).with_name("c")
 
 
 class Stack(Structure):
@@ -241,11 +243,15 @@ def load(path: Path) -> Any:
     """Load the functions of a build. Each file has its own threads. Raises EngineError if it is a file of another
     version, as in a checkout that was updated and not installed again."""
     try:
-        return _declared(ctypes.CDLL(str(path)))
+        functions = _declared(ctypes.CDLL(str(path)))
+        if functions.sources_version() != digest(SOURCES).encode():
+            raise OSError("compiled from other C files")
     except (AttributeError, OSError) as error:
         raise EngineError(
-            f"{path.name} is of another version than the code ({error}); install sonorant-server again"
+            f"{path.name} is of another version than the code ({error}); "
+            "install sonorant-server again (in a checkout: make setup)"
         ) from None
+    return functions
 
 
 def _declared(functions: Any) -> Any:
@@ -264,6 +270,7 @@ def _declared(functions: Any) -> Any:
         *(POINTER(CodecEncoder), c_void_p, c_int64, c_void_p, c_void_p, c_void_p),
     ]
     functions.encode_speaker.argtypes = [POINTER(SpeakerEncoder), c_void_p, c_int64, c_void_p]
+    functions.sources_version.restype = c_char_p
     functions.use_threads.argtypes = [c_int64]
     functions.use_threads.restype = c_int64
     return functions

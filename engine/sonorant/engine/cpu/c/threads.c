@@ -91,6 +91,9 @@ void share(Part *part, const void *what, int64_t count, int64_t unit, int64_t wo
   pthread_mutex_unlock(&caller);
 }
 
+// The files that this was compiled from, as sources.py counts them.
+const char *sources_version(void) { return SOURCES_VERSION; }
+
 // Starts threads, so that so many share each loop, this one included. Only the first call has an effect. They end with
 // the process. Returns how many there are.
 int64_t use_threads(int64_t wanted) {
