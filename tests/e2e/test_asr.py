@@ -55,6 +55,7 @@ async def test_hypotheses_become_the_speech_of_their_final_text(server: ServerPr
     assert duration_s(tmp_path / "out.wav") == pytest.approx(expected_s)
 
 
+@pytest.mark.slow
 async def test_a_recording_is_recognized_and_spoken_again(server: ServerProcess, tmp_path: Path) -> None:
     pytest.importorskip("pocketsphinx")
     async with SpeechClient(server.address) as client:

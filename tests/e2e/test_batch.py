@@ -83,6 +83,7 @@ def test_an_impatient_ctrl_c_leaves_no_traceback(server: ServerProcess, lines: P
     assert process.returncode == 130
 
 
+@pytest.mark.slow
 def test_no_file_is_replaced_without_being_told(server: ServerProcess, lines: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
@@ -103,6 +104,7 @@ def test_no_file_is_replaced_without_being_told(server: ServerProcess, lines: Pa
     assert status == 1 and "another sonorant say writes into" in told
 
 
+@pytest.mark.slow
 def test_all_formats_have_the_same_sound(server: ServerProcess, lines: Path, tmp_path: Path) -> None:
     loudness = {}
     for name in ("wav", "mp3", "opus", "flac"):
@@ -158,6 +160,7 @@ def test_a_terminal_shows_how_far_a_book_is(server: ServerProcess, tmp_path: Pat
     assert [line for line in lines if line][-1].startswith("2 of 2  " if "--out-dir" in where else "audio  ")
 
 
+@pytest.mark.slow
 def test_chapters_of_many_segments_have_subtitles_over_all_of_them(server: ServerProcess, tmp_path: Path) -> None:
     chapters = [" ".join(everyday_sentences()[:8]), " ".join(LINES)]
     book = tmp_path / "book.txt"

@@ -16,6 +16,8 @@ from tests.e2e.server_process import ServerProcess
 from tests.service.harness import Stub
 from tests.service.keys import ADA, BOB, bearer, table
 
+pytestmark = pytest.mark.slow
+
 NUM_SLOTS = 8
 NUM_PAGES, MAX_FRAMES = 600, 2300  # of which a text of 40 sentences needs 185 pages; one of default length, 65, so that
 # eight of them find room in all slots

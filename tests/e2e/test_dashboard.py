@@ -94,6 +94,7 @@ def asks_in_vain(query: str, legend: str, names: Names) -> list[str]:
     return vain + [label for label in re.findall(r"{{(\w+)}}", legend) if label not in left]
 
 
+@pytest.mark.slow
 async def test_every_query_asks_for_what_a_server_tells(names: Names) -> None:
     assert len(PANELS) >= 10 and len(QUERIES) == len(PANELS) + 1, "the documents have the one to warn by"
     assert {query: asks_in_vain(query, legend, names) for query, legend in QUERIES} == {

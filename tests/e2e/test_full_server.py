@@ -69,6 +69,7 @@ class Waiting:
         return hearing
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(180)
 async def test_calls_wait_for_a_place_whichever_process_has_it_and_background_ones_behind_others(
     server: ServerProcesses,

@@ -17,6 +17,7 @@ SENTENCE = "This is a long day, and I am here with you. "
 WORDS = [f"{word} " for word in (SENTENCE * 6).split()]
 
 
+@pytest.mark.slow
 async def test_all_slots_speak_at_once(tmp_path: Path) -> None:
     with ServerProcess(tmp_path / "log", *FEW) as server:
         async with grpc.aio.insecure_channel(server.address) as channel:

@@ -22,6 +22,7 @@ async def warned(client: SpeechClient, text: str, voice: str) -> list[Warning]:
     return told
 
 
+@pytest.mark.slow
 async def test_everyday_sentences_have_none(server: ServerProcess) -> None:
     async with SpeechClient(server.address) as client:
         for number, text in enumerate(everyday_sentences()[:6]):

@@ -27,6 +27,8 @@ from tests.service.fake_engine import FakeEngine
 from tests.service.harness import eventually, served
 from tests.service.keys import ADA, BOB, table
 
+pytestmark = pytest.mark.slow
+
 MOST_S = 1.0  # of a core; the dearest of them took a minute
 MOST_UNKNOWN_S = 0.25
 

@@ -85,6 +85,7 @@ def test_the_device_of_the_encoder_is_looked_at() -> None:
     assert (torch.verdict, gpu.verdict) == (Verdict.PASS, Verdict.PASS)
 
 
+@pytest.mark.slow
 def test_a_published_checkpoint_is_told_how_many_listeners_this_cpu_bears() -> None:
     config = EngineConfig.of(
         PRESETS_DIR / "qwen3-tts-12hz-0.6b-base", load_format="dummy", talker_device="cpu", code2wav_device="cpu"
@@ -115,6 +116,7 @@ def test_a_key_of_receipts_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     assert finding.verdict == Verdict.FAIL and "has at least 32" in finding.text
 
 
+@pytest.mark.slow
 def test_a_broken_checkpoint_and_all_else_that_is_wrong_is_told(tmp_path: Path) -> None:
     model = tmp_path / "model"
     shutil.copytree(BUILTIN_VOICE_DIR, model)

@@ -83,6 +83,7 @@ async def test_texts_that_the_server_does_not_speak_are_refused(server: ServerPr
     assert status == 1 and "does not speak chinese; it speaks english" in log
 
 
+@pytest.mark.slow
 async def test_callers_share_keys_and_call_with_tls(tmp_path: Path) -> None:
     """Each key has one session at a time here, so two speakers with one key would be refused."""
     Certificates(tmp_path)

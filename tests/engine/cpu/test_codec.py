@@ -84,6 +84,7 @@ def assert_agree(samples: np.ndarray, expected: np.ndarray, rounded: bool, build
         np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-5, err_msg=build)
 
 
+@pytest.mark.slow
 def test_every_build_makes_what_plain_operations_make(
     folder: Path, codes: Int16Array, expected: np.ndarray, rounded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +162,7 @@ def test_channels_that_fill_no_group_are_filled_up(tmp_path: Path, codes: Int16A
     np.testing.assert_array_equal(np.concatenate([each[0] for each in parts]), whole[1])
 
 
+@pytest.mark.slow
 def test_other_formats_and_sizes_are_left_to_plain_operations(folder: Path, tmp_path: Path) -> None:
     config = EngineConfig.of(folder, num_slots=1, code2wav_device="cpu", code2wav_dtype="float16")
     other = write_tiny_checkpoint(tmp_path)

@@ -197,6 +197,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing(server: ForkServer, turn
     assert child_pids() <= others
 
 
+@pytest.mark.slow
 async def test_too_few_open_files_are_told_and_leave_nothing(server: ForkServer) -> None:
     limits, fds = resource.getrlimit(resource.RLIMIT_NOFILE), set(map(int, os.listdir("/proc/self/fd")))
     free = [fd for fd in range(1000) if fd not in fds]

@@ -224,6 +224,7 @@ async def test_one_that_dies_takes_nobody_along_and_its_places_come_back(
     assert_same(await said(servers.pools[0], 0), expected[0])
 
 
+@pytest.mark.slow
 async def test_one_may_die_again_and_again(servers: Servers, expected: list[Heard]) -> None:
     """No id comes again, and the rings are taken over wherever they stand."""
     stream_ids = set()
@@ -250,6 +251,7 @@ async def test_streams_of_both_outlive_workers(servers: Servers, expected: list[
         await until(lambda pool=pool: pool.state is EngineState.READY)
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_while_workers_are_replaced_comes_back(
     servers: Servers, expected: list[Heard]
 ) -> None:
@@ -261,6 +263,7 @@ async def test_a_server_that_dies_while_workers_are_replaced_comes_back(
     assert_same(await said(servers.pools[0], 0), expected[0])
 
 
+@pytest.mark.slow
 async def test_a_stream_that_kills_workers_ends_alone_whichever_server_it_is_of(
     expected: list[Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,6 +301,7 @@ async def test_a_stream_that_kills_workers_ends_alone_whichever_server_it_is_of(
             assert_same(Heard(rest.end, [chunk, *rest.chunks]), whole)
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_answer_holds_the_others_up_for_a_while_only(
     servers: Servers, expected: list[Heard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -364,6 +368,7 @@ async def test_a_standby_takes_over_for_all_servers_alike() -> None:
         assert (await said(servers.pools[0], 1)).end.reason is FinishReason.MAX_FRAMES
 
 
+@pytest.mark.slow
 async def test_a_standby_that_cannot_be_loaded_is_told_in_the_log_and_the_others_speak(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -375,6 +380,7 @@ async def test_a_standby_that_cannot_be_loaded_is_told_in_the_log_and_the_others
         assert (await said(servers.pools[1], 1)).end.reason is FinishReason.MAX_FRAMES
 
 
+@pytest.mark.slow
 async def test_a_server_that_cannot_use_what_comes_has_the_workers_replaced() -> None:
     async with two_servers(CONFIG) as servers:
         pids = servers.worker_pids

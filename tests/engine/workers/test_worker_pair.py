@@ -262,6 +262,7 @@ async def test_errors_of_ours_are_told_and_no_stream_waits_for_ever(
     assert_no_children()
 
 
+@pytest.mark.slow
 async def test_too_few_open_files_are_reported_and_leave_nothing(assert_no_children: Callable[[], None]) -> None:
     limits, fds = resource.getrlimit(resource.RLIMIT_NOFILE), set(map(int, os.listdir("/proc/self/fd")))
     free = [fd for fd in range(1000) if fd not in fds]

@@ -218,6 +218,7 @@ def test_stores_agree_with_a_dictionary(places: Places) -> None:
     run_state_machine_as_test(Stores, settings=settings(max_examples=15, stateful_step_count=15))
 
 
+@pytest.mark.slow
 def test_voices_move_from_one_place_to_another_once(tmp_path: Path, cluster: postgres.Cluster) -> None:
     url, folder = cluster.database("moved"), str(tmp_path / "voices")
     request = RequestKey("r1", b"digest")
