@@ -57,11 +57,13 @@ async def clients_of_each(
     """So many clients of each of the two server processes. Each keeps its connection."""
     found: tuple[list[SpeechClient], list[SpeechClient]] = ([], [])
     for _ in range(MOST_CONNECTIONS):
-        before = [num_connected(each["pid"], server.port) for each in server.processes]
+        before = [connected(each["pid"], server.port) for each in server.processes]
         client = await stack.enter_async_context(SpeechClient(server.address))
         await client.capabilities()
-        after = [num_connected(each["pid"], server.port) for each in server.processes]
-        number = next(number for number in range(2) if after[number] > before[number])
+        after = [connected(each["pid"], server.port) for each in server.processes]
+        number = next(
+            number for number in range(2) if after[number] - before[number]
+        )  # one of an earlier test may close meanwhile
         if len(found[number]) < count:
             found[number].append(client)
         if all(len(each) == count for each in found):
@@ -69,8 +71,8 @@ async def clients_of_each(
     raise AssertionError("all connections came to the same process")
 
 
-def num_connected(pid: int, port: int) -> int:
-    """How many clients are connected to this port of this process."""
+def connected(pid: int, port: int) -> set[str]:
+    """The sockets of clients that are connected to this port of this process."""
     sockets = set()
     for link in Path(f"/proc/{pid}/fd").iterdir():
         try:
@@ -79,5 +81,5 @@ def num_connected(pid: int, port: int) -> int:
             continue
     tables = [Path(f"/proc/{pid}/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
     rows = [row.split() for table in tables for row in table.splitlines()[1:]]
-    connected = [row for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"]
-    return sum(f"socket:[{row[9]}]" in sockets for row in connected)
+    established = (row for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01")
+    return {f"socket:[{row[9]}]" for row in established} & sockets
