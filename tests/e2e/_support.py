@@ -1,13 +1,12 @@
 """Servers of two processes, and their callers."""
 
-import os
 import urllib.request
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
 from sonorant.client import SpeechClient
-from tests.e2e.server_process import ServerProcess, samples
+from tests.e2e.server_process import ServerProcess, connected, descriptors, samples
 
 CONFIG: dict[str, Any] = {"sampling": {"do_sample": True, "seed": 7}}
 
@@ -57,29 +56,14 @@ async def clients_of_each(
     """So many clients of each of the two server processes. Each keeps its connection."""
     found: tuple[list[SpeechClient], list[SpeechClient]] = ([], [])
     for _ in range(MOST_CONNECTIONS):
-        before = [connected(each["pid"], server.port) for each in server.processes]
+        before = [connected(server.port) & set(descriptors(each["pid"])) for each in server.processes]
         client = await stack.enter_async_context(SpeechClient(server.address))
         await client.capabilities()
-        after = [connected(each["pid"], server.port) for each in server.processes]
-        number = next(
-            number for number in range(2) if after[number] - before[number]
-        )  # one of an earlier test may close meanwhile
+        after = [connected(server.port) & set(descriptors(each["pid"])) for each in server.processes]
+        # Not by their count: a connection of an earlier test may close meanwhile.
+        number = next(number for number in range(2) if after[number] - before[number])
         if len(found[number]) < count:
             found[number].append(client)
         if all(len(each) == count for each in found):
             return found
     raise AssertionError("all connections came to the same process")
-
-
-def connected(pid: int, port: int) -> set[str]:
-    """The sockets of clients that are connected to this port of this process."""
-    sockets = set()
-    for link in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            sockets.add(os.readlink(link))
-        except FileNotFoundError:
-            continue
-    tables = [Path(f"/proc/{pid}/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
-    rows = [row.split() for table in tables for row in table.splitlines()[1:]]
-    established = (row for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01")
-    return {f"socket:[{row[9]}]" for row in established} & sockets

@@ -110,21 +110,20 @@ class ServerProcess(ToldProcess):
         """What the first server process has open: kinds of file descriptors, without numbers that always differ, and
         without connections that their clients have open, too: grpcio 1.83 keeps that of a call whose event loop ended
         before it did, whatever becomes of the channel."""
-        established = {f"socket:[{inode}]" for inode in self._connected()}
-        kinds: Counter[str] = Counter()
-        for link in Path(f"/proc/{self.serving_pid}/fd").iterdir():
-            try:
-                target = os.readlink(link)
-            except FileNotFoundError:
-                continue
-            if target not in established:
-                kinds[target.split(":[")[0]] += 1
-        return kinds
+        connections = connected(self.port)
+        targets = descriptors(self.serving_pid)
+        return Counter(target.split(":[")[0] for target in targets if target not in connections)
 
-    def _connected(self) -> Iterator[str]:
-        """Inodes of the connections to the gRPC port that neither side has closed."""
-        for kind in ("tcp", "tcp6"):
-            for row in Path(f"/proc/net/{kind}").read_text().splitlines()[1:]:
-                fields = row.split()
-                if fields[1].endswith(f":{self.port:04X}") and fields[3] == "01":
-                    yield fields[9]
+
+def descriptors(pid: int) -> Iterator[str]:
+    """What the file descriptors of a process lead to."""
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            yield os.readlink(link)
+
+
+def connected(port: int) -> set[str]:
+    """The server's sockets of connections to this port that neither side has closed."""
+    tables = [Path(f"/proc/net/{kind}").read_text() for kind in ("tcp", "tcp6")]
+    rows = [row.split() for table in tables for row in table.splitlines()[1:]]
+    return {f"socket:[{row[9]}]" for row in rows if row[1].endswith(f":{port:04X}") and row[3] == "01"}
