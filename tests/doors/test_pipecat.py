@@ -1,5 +1,6 @@
 """`sonorant.pipecat` under Pipecat's own test helper, against a real server."""
 
+import asyncio
 import re
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -123,6 +124,32 @@ async def test_words_keep_their_order_when_playback_was_not_as_late_as_it_seemed
     assert not errors(up)
     words = [frame for frame in down if isinstance(frame, TTSTextFrame)]
     assert " ".join(word.text for word in sorted(words, key=lambda word: word.pts)) == TEXT
+
+
+class BusyService(SonorantTTSService):
+    """Its second word waits in the queue while the end of the text makes a sentence of both."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._is_sentence = asyncio.Event()
+
+    async def _push_sequencer_frames(self, frames: list[Frame], context_id: str | None) -> None:
+        await super()._push_sequencer_frames(frames, context_id)
+        if frames:
+            self._is_sentence.set()
+
+    async def _add_word_timestamps(self, word_times: list[tuple[str, float]], *args: Any, **kwargs: Any) -> None:
+        if word_times[0][0] == "right.":
+            await asyncio.wait_for(self._is_sentence.wait(), 60)
+        await super()._add_word_timestamps(word_times, *args, **kwargs)
+
+
+async def test_a_word_that_waited_for_its_sentence_stays_before_the_next_one(server: str) -> None:
+    speech = BusyService(target=server, sample_rate=HEARING_HZ)
+    *text, end = turn("All right.")
+    down, up = await run_test(speech, frames_to_send=[*text, SleepFrame(2), end])
+    assert not errors(up)
+    assert [frame.text for frame in down if isinstance(frame, TTSTextFrame)] == ["All", "right."]
 
 
 async def test_text_without_speech_is_a_moment_of_silence_and_no_failure(server: str) -> None:

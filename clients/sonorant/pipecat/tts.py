@@ -20,6 +20,7 @@ from pipecat.frames.frames import (
     Frame,
     TTSAudioRawFrame,
     TTSStoppedFrame,
+    TTSTextFrame,
 )
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessorSetup
 from pipecat.services.settings import TTSSettings
@@ -144,6 +145,15 @@ class SonorantTTSService(TTSService):  # type: ignore[misc]
         if isinstance(frame, TTSAudioRawFrame) and frame.context_id:
             self._playback.add(frame.context_id, frame.num_frames / frame.sample_rate)
         await super().push_frame(frame, direction)
+
+    async def _push_sequencer_frames(self, frames: list[Frame], context_id: str | None) -> None:
+        """With words among them, which came before Pipecat knew their sentence, send them at once: it would queue them
+        behind words that came later, and a transport sends first what it has taken first."""
+        if not any(isinstance(frame, TTSTextFrame) for frame in frames):
+            await super()._push_sequencer_frames(frames, context_id)
+            return
+        for frame in frames:
+            await self.push_frame(frame)
 
     async def run_tts(self, text: str, context_id: str) -> AsyncGenerator[Frame | None, None]:
         """Send text to the context's turn. Its audio comes from `_receive`."""
