@@ -4,10 +4,33 @@ from pathlib import Path
 import pytest
 import torch
 
+from sonorant.engine.card.card import Card
+from sonorant.engine.card.device import card_of
+
 
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def card() -> Card:
+    """The GPU at hand, or the one that the environment pretends."""
+    found = card_of(torch.device("cuda", torch.cuda.current_device()))
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def clusters(card: Card) -> None:
+    if not (card.has_clusters and card.has_dependent_launch):
+        pytest.skip(f"never chosen on {card.name}, which has no clusters")
+
+
+@pytest.fixture
+def hopper(card: Card, clusters: None) -> None:
+    if not card.has_warpgroups or card.shared_bytes < Card.of("Hopper", (9, 0), 0).shared_bytes:
+        pytest.skip(f"never chosen on {card.name}, which lacks what Hopper has")
 
 
 @pytest.fixture

@@ -23,8 +23,6 @@ from sonorant.engine.kernels.codec.packed_convolution import (
 from sonorant.engine.kernels.codec.resident_unit import ResidentUnit, shared_bytes
 from sonorant.engine.kernels.codec.resident_unit import macros_of as resident_macros_of
 
-IS_HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability()[0] == 9
-on_hopper = pytest.mark.skipif(not IS_HOPPER, reason="needs a Hopper GPU")
 Compiler = Callable[[str, dict[str, int]], bytes]
 TOLERANCE = 0.01  # outputs are below 16: a rounding of float16 is half of it
 
@@ -93,7 +91,7 @@ def buffer(rows: int, positions: int, channels: int) -> Tensor:
 
 
 @pytest.mark.gpu
-@on_hopper
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize(("channels_in", "size_out", "dilation"), [(64, 192, 1), (384, 384, 9), (768, 768, 3)])
 @pytest.mark.parametrize(("rows", "num_new"), [(1, 1), (3, 45), (5, 256), (64, 96)])
 def test_packed_convolution(channels_in: int, size_out: int, dilation: int, rows: int, num_new: int) -> None:
@@ -108,7 +106,7 @@ def test_packed_convolution(channels_in: int, size_out: int, dilation: int, rows
 
 
 @pytest.mark.gpu
-@on_hopper
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize(("channels", "kind"), [(96, ResidentUnit), (192, PackedUnit)])
 @pytest.mark.parametrize("dilation", [1, 3, 9])
 @pytest.mark.parametrize(("rows", "num_new", "has_plain"), [(1, 128, True), (3, 640, False), (70, 1920, True)])
@@ -135,7 +133,7 @@ def test_residual_unit(
 
 
 @pytest.mark.gpu
-@on_hopper
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("rows", [1, 70])
 def test_products_of_the_last_taps(rows: int) -> None:
     channels, num_new = 96, 1920

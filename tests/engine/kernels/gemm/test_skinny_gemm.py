@@ -62,6 +62,7 @@ def test_the_kernel_compiles(
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("clusters")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
 @torch.inference_mode()

@@ -65,6 +65,7 @@ def test_the_kernel_compiles(
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size_in, size_out, is_swiglu", SHAPES)
 @torch.inference_mode()
@@ -92,6 +93,7 @@ def test_products_equal_the_plain_ones(dtype: torch.dtype, size_in: int, size_ou
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("hopper")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size_in, size, next_out, is_swiglu", [(2048, 1024, 3072, True), (6144, 2048, 4096, False)])
 @torch.inference_mode()
@@ -121,6 +123,7 @@ def test_a_norm_that_is_split_in_two_is_the_plain_one(
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("hopper")
 @torch.inference_mode()
 def test_few_rows_are_not_scaled() -> None:
     weight = torch.randn(1024, 2048, device="cuda").bfloat16()
