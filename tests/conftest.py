@@ -1,12 +1,14 @@
 import gc
 import importlib.util
 import os
+import random
 import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal import entropy
 
 if TYPE_CHECKING:
     from tests.e2e.server_process import ServerProcess
@@ -18,6 +20,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 # Before Triton is imported anywhere: without a GPU its kernels are interpreted, on the CPU.
 if importlib.util.find_spec("triton") and not os.path.exists("/dev/nvidiactl"):
     os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Nothing here draws from numpy's global generator. To save, seed and restore it for each example of a property would
+# take most of the time of a short one.
+entropy.NP_RANDOM = random.Random()
 
 # What is made while all tests are read stays: the collector need not look for garbage there, now or later.
 gc.disable()

@@ -43,13 +43,14 @@ async def fork_server(one_fork_server: None) -> None:
 @pytest.fixture
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Connection, Connection]]:
     """The connection on which a worker reports that it is ready: the parent's end and the worker's. The worker's
-    function does not make this process nice: all later tests would starve beside those of other processes."""
+    function does not make this process nice: all later tests would starve beside those of other processes. Nor does it
+    freeze what it has loaded, which goes with the test."""
     monkeypatch.setattr(os, "nice", lambda increment: 0)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
     reader, writer = Pipe(duplex=False)
     yield reader, writer
     reader.close()
     writer.close()
-    gc.unfreeze()  # see sonorant.engine.ipc.worker
 
 
 @pytest.fixture(scope="module")
