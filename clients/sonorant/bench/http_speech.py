@@ -56,6 +56,7 @@ class RequestSpeaker:
             "stream": True,
             # bytes unless asked for: without it, vLLM-Omni takes `stream` to mean server-sent events
             "stream_format": "sse" if self._has_events else "audio",
+            **({"max_lead_ms": speech.max_lead_ms} if speech.max_lead_ms else {}),
             **dict(target.extra_body),
         }
 

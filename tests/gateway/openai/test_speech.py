@@ -4,6 +4,7 @@ import asyncio
 import base64
 import io
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -41,6 +42,15 @@ def decoded(data: bytes) -> tuple[int, int, np.ndarray[Any, np.dtype[np.float64]
 async def test_pcm_is_the_servers_own_to_the_sample() -> None:
     async with gateway(FakeEngine()) as door:
         assert await door.speak(TEXT) == (200, spoken(TEXT, seed=1))
+
+
+async def test_audio_may_keep_pace_with_its_listener() -> None:
+    played_s = len(spoken("pace")) / 2 / 24_000
+    async with gateway(FakeEngine()) as door:
+        for fields in ({}, {"stream_format": "sse"}):
+            began_s = time.monotonic()
+            await door.speak("pace", max_lead_ms=100, **fields)
+            assert time.monotonic() - began_s > played_s - 0.2  # the lead, and a chunk
 
 
 async def test_every_format_has_all_of_the_audio_and_can_be_decoded_as_it_comes() -> None:

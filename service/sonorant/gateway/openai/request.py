@@ -14,11 +14,19 @@ from sonorant.gateway.errors import Refusal
 from sonorant.gateway.openai.data_uris import ONLY_DATA, recording_in
 from sonorant.gateway.upstream.catalog import Catalog
 from sonorant.gateway.upstream.voices import DEFAULT_VOICE, OPENAI_VOICES, resolve_voice
-from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, TextFields
+from sonorant.gateway.web.json_input import MAX_EMBEDDING, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_UINT32, TextFields
 from sonorant.tts.v1.synthesis_pb2 import SynthesisConfig
 
 ResponseFormat = Literal["mp3", "opus", "aac", "flac", "wav", "pcm"]
 TaskType = Literal["CustomVoice", "VoiceDesign", "Base"]
+MaxLead = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=MAX_UINT32,
+        description="How many ms audio may be sent ahead of its listener; 0 = no limit. A Sonorant extension.",
+    ),
+]
 
 
 def _voice_name(value: Any) -> Any:
@@ -212,6 +220,7 @@ class SpeechRequest(VoiceFields):
         default=None, description="Bytes, or server-sent events with base64."
     )
     stream: bool = Field(default=False, description="Without stream_format: true = sse, as in vLLM-Omni.")
+    max_lead_ms: MaxLead = 0
     word_timestamps: bool = Field(
         False,
         description="Return when each word is heard, in the header X-Word-Timestamps. The answer is not streamed.",

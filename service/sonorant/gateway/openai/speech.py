@@ -29,8 +29,9 @@ async def speech(request: web.Request) -> web.StreamResponse:
     audio, call = FORMATS[name], request[CALL]
     check_format(body, name)
     config = await body.to_config(await request.app[CATALOGS].get(call), "pcm_s16le", request.app[CONFIG].text_format)
-    upstream = SynthesizeStreamRequest(config=config, text=body.input)
+    upstream = SynthesizeStreamRequest(config=config, text=body.input, max_lead_ms=body.max_lead_ms)
     if body.word_timestamps and not body.is_sse:
+        upstream.ClearField("max_lead_ms")  # nobody listens before all is there
         upstream.timestamps = TIMESTAMP_MODE_WORD
         return await _whole(request, upstream, encoder(name, body.rate_hz, whole=True), audio.content_type)
     encode = encoder(name, body.rate_hz)

@@ -6,10 +6,10 @@ from pydantic import Field
 
 from sonorant.client.configs import text_policy
 from sonorant.gateway.errors import Refusal
-from sonorant.gateway.openai.request import ResponseFormat, VoiceFields
+from sonorant.gateway.openai.request import MaxLead, ResponseFormat, VoiceFields
 from sonorant.gateway.openai.split import Granularity
 from sonorant.gateway.upstream.catalog import Catalog
-from sonorant.gateway.web.json_input import MAX_UINT32, parse
+from sonorant.gateway.web.json_input import parse
 from sonorant.tts.v1.speak_pb2 import SpeakConfig
 from sonorant.tts.v1.synthesis_pb2 import TIMESTAMP_MODE_UNSPECIFIED, TIMESTAMP_MODE_WORD
 
@@ -32,13 +32,7 @@ class StreamConfig(VoiceFields):
         default=False,
         description="With word_timestamps: send each word with the audio that it begins in. A Sonorant extension.",
     )
-    max_lead_ms: int = Field(
-        default=0,
-        ge=0,
-        le=MAX_UINT32,
-        description="How far audio may be sent ahead of its listener; 0 = no limit. A Sonorant extension.",
-    )
-
+    max_lead_ms: MaxLead = 0
     commit: Literal["token", "sentence", "manual"] | None = Field(
         default=None,
         description="When text goes to the model: as it comes (the default), at ends of sentences, or only at "
