@@ -17,6 +17,7 @@ from sonorant.bench.http_speech import http_speaker
 from sonorant.bench.loads import Load, Protocol, Share, SpokenLoad, Target
 from sonorant.bench.measure import measure
 from sonorant.bench.reporting.statistics import Row, row
+from sonorant.client import SpeechClient, synthesis_config
 from tests.e2e.server_process import ServerProcess
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import eventually
@@ -27,6 +28,10 @@ from tests.doors.judge import HEARING_HZ, assert_idle, assert_says
 pytestmark = pytest.mark.slow
 
 TEXT = "Good morning. The house is by the river."
+LONG_TEXT = (  # two segments
+    "The train to the coast leaves at nine. Nobody has told the others yet. We can have breakfast in the kitchen.\n\n"
+    "Please bring the red umbrella and a warm coat. It may rain in the evening, and the last bus is often late."
+)
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +62,28 @@ async def test_openai_is_understood(gateway: GatewayProcess, server: ServerProce
         assert response.status == 200
         assert_says(await response.read(), TEXT)
     await assert_idle(server.address)
+
+
+async def test_words_by_websocket_sound_as_the_whole_text_in_the_same_layout(
+    gateway: GatewayProcess, server: ServerProcess
+) -> None:
+    about = {"type": "session.config", "voice": "linden", "response_format": "pcm", "stream_audio": True}
+    words, pcm = LONG_TEXT.split(" "), b""
+    async with aiohttp.ClientSession(gateway.url) as http, http.ws_connect("/v1/audio/speech/stream") as socket:
+        await socket.send_json(about)
+        for word in words:
+            await socket.send_json({"type": "input.text", "text": f"{word} "})
+        await socket.send_json({"type": "input.done"})
+        while (message := await socket.receive(timeout=60)).type is not aiohttp.WSMsgType.TEXT or (
+            message.json()["type"] != "session.done"
+        ):
+            pcm += message.data if message.type is aiohttp.WSMsgType.BINARY else b""
+    async with SpeechClient(server.address) as client:
+        settings = synthesis_config(voice="linden", non_streaming_mode=False)
+        explained = await client.explain(LONG_TEXT, settings)
+        assert len(explained.segments) == 2
+        clip = await client.synthesize(LONG_TEXT, settings)
+    assert pcm == clip.audio
 
 
 async def test_wyoming_is_understood_and_sounds_before_its_text_ends(
