@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from sonorant.service.voices.file import pack
-from sonorant.service.voices.store import VoiceAbout, VoiceLimits, VoiceTensors
+from sonorant.service.voices.values import VoiceAbout, VoiceLimits, VoiceTensors
 
 HIDDEN = 8
 CODEBOOKS = 4

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from sonorant.service.voices.file import MAX_FILE_BYTES, NotAVoiceFile, about_to_json, pack, unpack
-from sonorant.service.voices.store import VoiceAbout, VoiceTensors
+from sonorant.service.voices.values import VoiceAbout, VoiceTensors
 from tests.service.voice_values import about, tensors
 
 KEY = "sonorant.voice.v1"

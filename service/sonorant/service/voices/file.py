@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from sonorant.service.voices.store import VoiceAbout, VoiceTensors
+from sonorant.service.voices.values import VoiceAbout, VoiceTensors
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_HEADER_BYTES = 256 * 1024  # JSON, parsed on the event loop; twice the most that a voice can need

@@ -9,7 +9,7 @@ from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.voices.file import NotAVoiceFile, unpack
 from sonorant.service.voices.folder import owner_in
 from sonorant.service.voices.sqlite_store import VoiceRegistry
-from sonorant.service.voices.store import VoiceAbout
+from sonorant.service.voices.values import VoiceAbout
 
 
 @dataclass(slots=True)

@@ -18,14 +18,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from sonorant.service.errors import RequestIdReused, VoiceDamaged, VoiceExists, VoiceStoreFailed
+from sonorant.service.errors import VoiceDamaged, VoiceStoreFailed
 from sonorant.service.voices import store
 from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
 from sonorant.service.voices.dictionary_table import Execute
-from sonorant.service.voices.file import about_from_json, about_to_json
 from sonorant.service.voices.folder import FILES, VoiceFolder, new_name
 from sonorant.service.voices.sqlite_opening import Use, connect, explained, is_full, lost
-from sonorant.service.voices.store import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
+from sonorant.service.voices.values import RequestKey, StoredVoice, VoiceAbout, VoiceLimits
 
 T = TypeVar("T")
 
@@ -47,14 +46,16 @@ CREATE TABLE voices (
 CREATE UNIQUE INDEX requests ON voices (owner, request_id) WHERE request_id IS NOT NULL;
 CREATE INDEX expiry ON voices (expire_s) WHERE expire_s IS NOT NULL;
 """
-_LIVE = "(expire_s IS NULL OR expire_s > ?)"
 _failures = partial(store.failures, sqlite3.Error, OSError, ValueError)
 
 
-class VoiceRegistry:
+class VoiceRegistry(store.VoiceStore):
+    _TABLE = "voices"
+    _FILE_BYTES = "file_bytes"
+
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time, use: Use = Use.KEEP) -> None:
         """Raises VoiceStoreFailed, with a sentence for the operator."""
-        self._clock = clock
+        super().__init__(clock)
         self._folder = VoiceFolder(folder)
         self._db = connect(self._folder, use)
         try:
@@ -71,55 +72,29 @@ class VoiceRegistry:
             self._db.close()
             raise
 
-    def find(self, owner: str, voice_id: str) -> StoredVoice | None:
-        with _failures():
-            row = self._one(f"owner = ? AND voice_id = ? AND {_LIVE}", owner, voice_id, self._clock())
-            return _voice(row) if row else None
-
-    def page(self, owner: str, after: str, fits: Callable[[VoiceAbout], bool], limit: int) -> list[StoredVoice]:
-        found: list[StoredVoice] = []
-        with _failures():
-            rows = self._db.execute(
-                f"SELECT about, file, file_digest FROM voices WHERE owner = ? AND voice_id > ? AND {_LIVE} "
-                "ORDER BY voice_id",
-                (owner, after, self._clock()),
-            )
-            for row in rows:
-                voice = _voice(row)
-                if fits(voice.about):
-                    found.append(voice)
-                if len(found) == limit:
-                    break
-            rows.close()
-        return found
-
-    def prepare(self, owner: str, voice_id: str, request: RequestKey | None, limits: VoiceLimits) -> StoredVoice | None:
-        now_s = self._clock()
-        with _failures(), self._transaction("DEFERRED"):
-            made = self._repeated(owner, request, now_s)
-            if made is None:
-                self._check_room(owner, voice_id, 0, limits, now_s)
-            return made
-
     def add(
         self, owner: str, about: VoiceAbout, file: bytes, request: RequestKey | None, limits: VoiceLimits
     ) -> StoredVoice:
-        now_s = self._clock()
-        self._delete("expire_s <= ?", now_s)
+        self._delete("expire_s <= ?", self._clock())
         voice = StoredVoice(about, new_name(owner), hashlib.sha256(file).digest())
+
+        def keep(execute: Execute) -> StoredVoice:
+            if made := self._repeated(execute, owner, request):
+                return made
+            self._check_room(execute, owner, about.voice_id, len(file), limits)
+            self._folder.write(voice.file, file)
+            self._insert(execute, owner, voice, request, len(file))
+            return voice
+
         with _failures():
             try:
-                with self._transaction("IMMEDIATE"):
-                    if made := self._repeated(owner, request, now_s):
-                        return made
-                    self._check_room(owner, about.voice_id, len(file), limits, now_s)
-                    self._folder.write(voice.file, file)
-                    self._insert(owner, voice, request, len(file))
+                kept = self.run(keep, writes=True)
             except BaseException:
                 self._folder.drop([voice.file])
                 raise
-            self._folder.keep([voice.file])
-        return voice
+            if kept is voice:
+                self._folder.keep([voice.file])
+        return kept
 
     def load(self, voice: StoredVoice) -> bytes | None:
         with _failures():
@@ -131,10 +106,6 @@ class VoiceRegistry:
                 raise VoiceDamaged(voice.about.voice_id, "its file is missing") from None
         return store.checked(data, voice)
 
-    def remove(self, owner: str, voice_id: str) -> bool:
-        deleted = self._delete("owner = ? AND voice_id = ?", owner, voice_id)
-        return any(expire_s is None or expire_s > self._clock() for expire_s in deleted)
-
     def run(self, work: Callable[[Execute], T], *, writes: bool) -> T:
         def execute(statement: str, values: Sequence[object]) -> list[Any]:
             return self._db.execute(statement, values).fetchall()
@@ -142,34 +113,13 @@ class VoiceRegistry:
         with _failures(), self._transaction("IMMEDIATE" if writes else "DEFERRED"):
             return work(execute)
 
-    def remove_expired(self) -> int:
-        return len(self._delete("expire_s <= ?", self._clock()))
-
-    def everything(self) -> Iterator[OwnedVoice]:
-        """Yield all voices of all owners, as they are now."""
-        with _failures():
-            rows = self._db.execute(
-                "SELECT about, file, file_digest, owner, request_id, request_digest FROM voices "
-                f"WHERE {_LIVE} ORDER BY owner, voice_id",
-                (self._clock(),),
-            ).fetchall()
-            voices = [
-                OwnedVoice(row[3], _voice(row), RequestKey(row[4], row[5]) if row[4] is not None else None)
-                for row in rows
-            ]
-        yield from voices
-
     def check(self) -> tuple[int, list[str]]:
-        """Return the number of voices of all owners, and a sentence for each that is damaged or not in the database."""
+        """Also looks for damage of the database, and for files that it does not know."""
         with explained(self._folder):
             if damages := [said for (said,) in self._db.execute("PRAGMA quick_check(1)") if said != "ok"]:
                 raise sqlite3.DatabaseError(damages[0])
-        with _failures():
-            voices = [_voice(row) for row in self._db.execute("SELECT about, file, file_digest FROM voices")]
-        num_voices, damages = store.damaged(self, voices)
-        if warning := self.warning():
-            damages.append(warning)
-        return num_voices, damages
+        num_voices, damages = super().check()
+        return num_voices, [*damages, *filter(None, [self.warning()])]
 
     def warning(self) -> str | None:
         if not (num_files := len(self.unlisted())):
@@ -193,13 +143,16 @@ class VoiceRegistry:
 
     def adopt(self, owner: str, name: str, about: VoiceAbout) -> bool:
         """Make a file that the database does not know a voice. Return whether the owner has no other of this id."""
-        with _failures(), self._transaction("IMMEDIATE"):
+
+        def insert(execute: Execute) -> bool:
             data = self._folder.read(name)
-            voice = StoredVoice(about, name, hashlib.sha256(data).digest())
-            if self._one("owner = ? AND voice_id = ?", owner, about.voice_id):
+            if execute("SELECT 1 FROM voices WHERE owner = ? AND voice_id = ?", [owner, about.voice_id]):
                 return False
-            self._insert(owner, voice, None, len(data))
+            voice = StoredVoice(about, name, hashlib.sha256(data).digest())
+            self._insert(execute, owner, voice, None, len(data))
             return True
+
+        return self.run(insert, writes=True)
 
     def close(self) -> None:
         self._db.close()
@@ -268,39 +221,3 @@ class VoiceRegistry:
             self._folder.keep(file for file, _ in deleted)
             raise
         return deleted
-
-    def _one(self, condition: str, *values: object) -> tuple[str, str, bytes, bytes | None] | None:
-        row: tuple[str, str, bytes, bytes | None] | None = self._db.execute(
-            f"SELECT about, file, file_digest, request_digest FROM voices WHERE {condition}", values
-        ).fetchone()
-        return row
-
-    def _repeated(self, owner: str, request: RequestKey | None, now_s: float) -> StoredVoice | None:
-        if request is None:
-            return None
-        row = self._one(f"owner = ? AND request_id = ? AND {_LIVE}", owner, request.request_id, now_s)
-        if row is not None and row[3] != request.digest:
-            raise RequestIdReused(request.request_id)
-        return _voice(row) if row else None
-
-    def _check_room(self, owner: str, voice_id: str, num_bytes: int, limits: VoiceLimits, now_s: float) -> None:
-        if self._one(f"owner = ? AND voice_id = ? AND {_LIVE}", owner, voice_id, now_s):
-            raise VoiceExists(voice_id)
-        num_voices, num_own, total = self._db.execute(
-            f"SELECT count(*), coalesce(sum(owner = ?), 0), coalesce(sum(file_bytes), 0) FROM voices WHERE {_LIVE}",
-            (owner, now_s),
-        ).fetchone()
-        store.check_room(limits, num_voices, num_own, total + num_bytes)
-
-    def _insert(self, owner: str, voice: StoredVoice, request: RequestKey | None, num_bytes: int) -> None:
-        about, of_request = voice.about, (request.request_id, request.digest) if request else (None, None)
-        values = (owner, about.voice_id, about_to_json(about), about.expire_s)
-        self._db.execute(
-            "INSERT INTO voices VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*values, *of_request, voice.file, voice.file_digest, num_bytes),
-        )
-
-
-def _voice(row: tuple[object, ...]) -> StoredVoice:
-    about, file, file_digest = row[:3]
-    return StoredVoice(about_from_json(str(about)), str(file), bytes(file_digest))  # type: ignore[call-overload]
