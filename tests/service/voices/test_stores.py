@@ -20,21 +20,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from sonorant.service import command as subcommands
 from sonorant.service.errors import RequestIdReused, VoiceExists, VoiceQuotaReached, VoiceStoreFailed
 from sonorant.service.voices.folder import FILES
-from sonorant.service.voices.opening import Store, open_named
+from sonorant.service.voices.opening import open_named
 from sonorant.service.voices.postgres_store import PostgresVoices
 from sonorant.service.voices.sqlite_store import VoiceRegistry
+from sonorant.service.voices.store import VoiceStore
 from sonorant.service.voices.values import RequestKey, StoredVoice, VoiceLimits
 from tests.service import postgres
 from tests.service.voice_values import ROOMY, about, file_of
 
-Places = Callable[[], Callable[..., Store]]
+Places = Callable[[], Callable[..., VoiceStore]]
 
 
 def everything(_: object) -> bool:
     return True
 
 
-def ids(store: Store, owner: str = "") -> list[str]:
+def ids(store: VoiceStore, owner: str = "") -> list[str]:
     return [voice.about.voice_id for voice in store.page(owner, "", everything, 10_000)]
 
 
@@ -49,12 +50,12 @@ def places(request: pytest.FixtureRequest, tmp_path: Path) -> Places:
 
 
 @pytest.fixture
-def store(places: Places) -> Iterator[Store]:
+def store(places: Places) -> Iterator[VoiceStore]:
     with closing(places()()) as store:
         yield store
 
 
-def test_a_voice_is_what_was_written_and_only_its_owner_s(store: Store) -> None:
+def test_a_voice_is_what_was_written_and_only_its_owner_s(store: VoiceStore) -> None:
     written = about("anna", labels={"mood": "calm"}, languages=("english",), display_name="Ännä", expire_s=2e9)
     stored = store.add("ada", written, b"x" * 100, None, ROOMY)
     assert store.find("ada", "anna") == stored and stored.about == written
@@ -69,7 +70,7 @@ def test_a_voice_is_what_was_written_and_only_its_owner_s(store: Store) -> None:
     assert store.load(stored) is None and store.find("bob", "anna") is not None
 
 
-def test_repeated_requests_make_one_voice(store: Store) -> None:
+def test_repeated_requests_make_one_voice(store: VoiceStore) -> None:
     request = RequestKey("r1", b"digest")
     assert store.prepare("", "", request, ROOMY) is None
     first = store.add("", about("anna"), b"x", request, ROOMY)
@@ -83,7 +84,7 @@ def test_repeated_requests_make_one_voice(store: Store) -> None:
     assert store.prepare("", "", request, ROOMY) is None
 
 
-def test_pages_are_sorted_and_filtered(store: Store) -> None:
+def test_pages_are_sorted_and_filtered(store: VoiceStore) -> None:
     for number in (3, 1, 4, 0, 2):
         store.add("", about(f"voice-{number}", labels={"odd": str(number % 2)}), b"x", None, ROOMY)
     assert ids(store) == [f"voice-{number}" for number in range(5)]
@@ -93,7 +94,7 @@ def test_pages_are_sorted_and_filtered(store: Store) -> None:
     assert [voice.about.voice_id for voice in page] == ["voice-2", "voice-3"]
 
 
-def test_limits(store: Store) -> None:
+def test_limits(store: VoiceStore) -> None:
     limits = VoiceLimits(max_voices=3, max_bytes=100, max_voices_of_owner=2)
     store.add("ada", about("a"), b"x" * 10, None, limits)
     with pytest.raises(VoiceQuotaReached, match="100 bytes"):

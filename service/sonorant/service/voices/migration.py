@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from sonorant.service.errors import VoiceDamaged, VoiceExists
 from sonorant.service.voices import dictionary_table as table
-from sonorant.service.voices.opening import Store
+from sonorant.service.voices.store import VoiceStore
 from sonorant.service.voices.values import VoiceLimits
 
 _NO_LIMITS = VoiceLimits(2**62, 2**62, 2**62)
@@ -25,7 +25,7 @@ class Migration:
         return f"{self.num_copied} voices copied, {self.num_there} were there already, {len(self.left)} left behind"
 
 
-def migrate(source: Store, target: Store) -> Migration:
+def migrate(source: VoiceStore, target: VoiceStore) -> Migration:
     """Copy all voices and dictionaries. Raises VoiceStoreFailed."""
     done = Migration()
     dictionaries = source.run(table.everything, writes=False)

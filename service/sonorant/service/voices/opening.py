@@ -10,12 +10,12 @@ from sonorant.service.voices.folder import VoiceFolder
 from sonorant.service.voices.postgres_store import PostgresVoices
 from sonorant.service.voices.sqlite_opening import Use, check
 from sonorant.service.voices.sqlite_store import VoiceRegistry
+from sonorant.service.voices.store import VoiceStore
 
-Store = VoiceRegistry | PostgresVoices
 SCHEMES = ("postgresql://", "postgres://")
 
 
-def opener(folder: Path | None, url: str | None) -> Callable[[], Store] | None:
+def opener(folder: Path | None, url: str | None) -> Callable[[], VoiceStore] | None:
     """Return a function that opens the store for the thread that calls it, or None if no voices are kept.
 
     At most one of `folder` and `url` is given.
@@ -29,7 +29,7 @@ class NoVoicesHere(Exception):
     """No server keeps voices in this folder: it is new, or its name is wrong."""
 
 
-def open_to_read(place: str) -> Store:
+def open_to_read(place: str) -> VoiceStore:
     """Open an existing store without changing a folder. Raises NoVoicesHere and VoiceStoreFailed."""
     if place.startswith(SCHEMES):
         return PostgresVoices(place)
@@ -51,7 +51,7 @@ def check_writable(path: Path) -> None:
         raise VoiceStoreFailed(f"this user cannot write into {there}; change that, or give another folder")
 
 
-def open_named(place: str) -> Store:
+def open_named(place: str) -> VoiceStore:
     """Open the store at a folder or URL, and create it if it is missing. Raises VoiceStoreFailed."""
     return PostgresVoices(place) if place.startswith(SCHEMES) else VoiceRegistry(Path(place))
 

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PAGE = 500  # rows fetched at once
+PAGE = 100  # rows fetched and read at once
 _LIVE = "(expire_s IS NULL OR expire_s > ?)"
 
 
