@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from sonorant.service.voices.file import pack
-from sonorant.service.voices.values import VoiceAbout, VoiceLimits, VoiceTensors
+from sonorant.service.voices.file import VoiceAbout, VoiceTensors, pack
+from sonorant.service.voices.store import VoiceLimits
 
 HIDDEN = 8
 CODEBOOKS = 4

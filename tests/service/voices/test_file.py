@@ -9,8 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from sonorant.service.voices.file import MAX_FILE_BYTES, NotAVoiceFile, about_to_json, pack, unpack
-from sonorant.service.voices.values import VoiceAbout, VoiceTensors
+from sonorant.service.voices.file import (
+    MAX_FILE_BYTES,
+    NotAVoiceFile,
+    VoiceAbout,
+    VoiceTensors,
+    about_to_json,
+    pack,
+    unpack,
+)
 from tests.service.voice_values import about, tensors
 
 KEY = "sonorant.voice.v1"

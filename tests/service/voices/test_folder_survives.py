@@ -20,7 +20,7 @@ from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.voices.file import unpack
 from sonorant.service.voices.folder import DATABASE, FILES, new_name, owner_in
 from sonorant.service.voices.sqlite_store import VoiceRegistry
-from sonorant.service.voices.values import RequestKey
+from sonorant.service.voices.store import RequestKey
 from tests.own_mounts import in_namespace
 from tests.service.fake_engine import FakeEngine
 from tests.service.harness import served

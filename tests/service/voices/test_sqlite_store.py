@@ -15,7 +15,7 @@ from sonorant.service.errors import VoiceDamaged, VoiceStoreFailed
 from sonorant.service.voices.file import unpack
 from sonorant.service.voices.folder import DATABASE, FILES
 from sonorant.service.voices.sqlite_store import VoiceRegistry
-from sonorant.service.voices.values import RequestKey
+from sonorant.service.voices.store import RequestKey
 from tests.service.voice_values import ROOMY, about, file_of
 from tests.service.voice_writer import DELETED_EVERY
 

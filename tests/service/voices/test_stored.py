@@ -12,9 +12,9 @@ import pytest
 
 from sonorant.service.access.api_keys import ANYONE, Caller
 from sonorant.service.errors import VoiceNotFound, VoiceStoreFailed
-from sonorant.service.voices.file import unpack
+from sonorant.service.voices.file import VoiceAbout, unpack
+from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceLimits
 from sonorant.service.voices.stored import StoredVoices, StoredVoicesConfig
-from sonorant.service.voices.values import RequestKey, StoredVoice, VoiceAbout, VoiceLimits
 from tests.service.voice_values import about, tensors
 
 CONFIG = StoredVoicesConfig(max_voices=9, max_bytes=10**6, cache_bytes=2 * tensors(0).num_bytes)

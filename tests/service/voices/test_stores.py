@@ -23,8 +23,7 @@ from sonorant.service.voices.folder import FILES
 from sonorant.service.voices.opening import open_named
 from sonorant.service.voices.postgres_store import PostgresVoices
 from sonorant.service.voices.sqlite_store import VoiceRegistry
-from sonorant.service.voices.store import VoiceStore
-from sonorant.service.voices.values import RequestKey, StoredVoice, VoiceLimits
+from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceLimits, VoiceStore
 from tests.service import postgres
 from tests.service.voice_values import ROOMY, about, file_of
 

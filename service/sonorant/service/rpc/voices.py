@@ -16,8 +16,8 @@ from sonorant.service.utterance.phrases import Phrases
 from sonorant.service.voices.choice import Presets, VoiceChooser
 from sonorant.service.voices.creation import VoiceCreation
 from sonorant.service.voices.requests import check_list, to_proto
+from sonorant.service.voices.store import StoredVoice
 from sonorant.service.voices.stored import StoredVoices
-from sonorant.service.voices.values import StoredVoice
 from sonorant.tts.v1 import voice_pb2, voice_service_pb2, voice_service_pb2_grpc
 
 MAX_UPLOAD_BYTES = 10 * 1024 * 1024

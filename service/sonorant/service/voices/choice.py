@@ -27,10 +27,10 @@ from sonorant.service.admission.usage import Usage
 from sonorant.service.calls import context as call_context
 from sonorant.service.errors import InvalidField, NotServed, VoiceNotAllowed, VoiceNotFound, VoiceUnusable
 from sonorant.service.text.checks import MAX_INSTRUCTION_CHARS, check_text
+from sonorant.service.voices.file import VoiceAbout, VoiceTensors
 from sonorant.service.voices.requests import MAX_TRANSCRIPT_CHARS
 from sonorant.service.voices.stored import StoredVoices
 from sonorant.service.voices.transcripts import check_transcript
-from sonorant.service.voices.values import VoiceAbout, VoiceTensors
 from sonorant.tts.v1 import voice_pb2
 
 

@@ -9,10 +9,10 @@ from sonorant.engine import EnginePool, InvalidSynthesis, SynthesisParams
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.errors import InvalidField, MethodNotServed, VoiceExists
 from sonorant.service.voices.choice import Presets, VoiceChoice, VoiceChooser, check_allowed
-from sonorant.service.voices.file import NotAVoiceFile, unpack
+from sonorant.service.voices.file import NotAVoiceFile, VoiceAbout, unpack
 from sonorant.service.voices.requests import check_create, check_imported, check_request
+from sonorant.service.voices.store import RequestKey, StoredVoice
 from sonorant.service.voices.stored import StoredVoices
-from sonorant.service.voices.values import RequestKey, StoredVoice, VoiceAbout
 from sonorant.tts.v1 import voice_service_pb2
 
 _NOT_KEPT = "this server keeps no voices; start it with --voices-dir DIR, or send the voice along with each request"

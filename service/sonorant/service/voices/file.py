@@ -6,14 +6,13 @@ Stored, exported and imported files are the same, so reading trusts nothing in a
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
-
-from sonorant.service.voices.values import VoiceAbout, VoiceTensors
 
 MAX_FILE_BYTES = 1024 * 1024
 MAX_HEADER_BYTES = 256 * 1024  # JSON, parsed on the event loop; twice the most that a voice can need
@@ -23,6 +22,39 @@ KINDS = ("cloned", "designed", "embedded", "mixed")
 _KEY = "sonorant.voice.v1"  # the only key: safetensors writes several in any order, and a voice should have one file
 _CHECKSUM = "sha256"  # key beside the metadata of the voice: who speaks and who agreed to it belong together
 _DTYPES = {"speaker_embedding": (np.float32, 1), "reference_codes": (np.int16, 2)}  # dtype, number of axes
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceAbout:
+    """The metadata of a stored voice: everything but its tensors. Small enough to list thousands."""
+
+    voice_id: str
+    kind: str  # cloned, designed, embedded or mixed
+    create_s: float  # Unix time
+    expire_s: float | None = None  # None = never
+    display_name: str = ""
+    description: str = ""
+    languages: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    consent: str = ""
+    design: str = ""
+    transcript: str = ""
+    reference_audio_ms: int = 0
+    model: str = ""  # name of the checkpoint that it was made with
+    fingerprint: str = ""  # of that checkpoint; the same whatever its name
+    preview_text: str = ""  # what is said to try the voice
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceTensors:
+    """The tensors that the model needs; None if a voice does not have one."""
+
+    speaker_embedding: npt.NDArray[np.float32] | None = None  # [hidden]
+    reference_codes: npt.NDArray[np.int16] | None = None  # [frames, codebooks]
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(array.nbytes for array in (self.speaker_embedding, self.reference_codes) if array is not None)
 
 
 class NotAVoiceFile(ValueError):

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from sonorant.service.errors import VoiceDamaged, VoiceExists
 from sonorant.service.voices import dictionary_table as table
-from sonorant.service.voices.store import VoiceStore
-from sonorant.service.voices.values import VoiceLimits
+from sonorant.service.voices.store import VoiceLimits, VoiceStore
 
 _NO_LIMITS = VoiceLimits(2**62, 2**62, 2**62)
 

@@ -20,7 +20,8 @@ from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.voices import store
 from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
 from sonorant.service.voices.dictionary_table import Execute
-from sonorant.service.voices.values import RequestKey, StoredVoice, VoiceAbout, VoiceLimits
+from sonorant.service.voices.file import VoiceAbout
+from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceLimits
 
 log = logging.getLogger(__name__)
 

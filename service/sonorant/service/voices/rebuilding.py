@@ -6,10 +6,9 @@ For a database that was lost, or replaced by an older one. It neither changes no
 from dataclasses import dataclass, field
 
 from sonorant.service.errors import VoiceStoreFailed
-from sonorant.service.voices.file import NotAVoiceFile, unpack
+from sonorant.service.voices.file import NotAVoiceFile, VoiceAbout, unpack
 from sonorant.service.voices.folder import owner_in
 from sonorant.service.voices.sqlite_store import VoiceRegistry
-from sonorant.service.voices.values import VoiceAbout
 
 
 @dataclass(slots=True)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import check_text
 from sonorant.service.text.sentences import language_code
-from sonorant.service.voices.values import RequestKey, VoiceAbout
+from sonorant.service.voices.file import VoiceAbout
+from sonorant.service.voices.store import RequestKey
 from sonorant.tts.v1 import voice_pb2, voice_service_pb2
 
 MAX_PAGE_SIZE = 1000

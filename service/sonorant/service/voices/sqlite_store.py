@@ -22,9 +22,10 @@ from sonorant.service.errors import VoiceDamaged, VoiceStoreFailed
 from sonorant.service.voices import store
 from sonorant.service.voices.dictionary_table import SCHEMA as DICTIONARIES
 from sonorant.service.voices.dictionary_table import Execute
+from sonorant.service.voices.file import VoiceAbout
 from sonorant.service.voices.folder import FILES, VoiceFolder, new_name
 from sonorant.service.voices.sqlite_opening import Use, connect, explained, is_full, lost
-from sonorant.service.voices.values import RequestKey, StoredVoice, VoiceAbout, VoiceLimits
+from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceLimits
 
 T = TypeVar("T")
 

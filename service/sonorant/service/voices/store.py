@@ -2,6 +2,7 @@
 
 A store's methods block, and are called from its own thread. Each raises VoiceStoreFailed if the store cannot be read or
 written now. The statements hold for SQLite and PostgreSQL alike.
+An owner is the name of an API key, or "" without keys.
 """
 
 import hashlib
@@ -9,12 +10,12 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from sonorant.service.errors import RequestIdReused, VoiceDamaged, VoiceExists, VoiceQuotaReached, VoiceStoreFailed
 from sonorant.service.voices.dictionary_table import Execute
-from sonorant.service.voices.file import about_from_json, about_to_json
-from sonorant.service.voices.values import OwnedVoice, RequestKey, StoredVoice, VoiceAbout, VoiceLimits
+from sonorant.service.voices.file import VoiceAbout, about_from_json, about_to_json
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,37 @@ T = TypeVar("T")
 
 PAGE = 100  # rows fetched and read at once
 _LIVE = "(expire_s IS NULL OR expire_s > ?)"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVoice:
+    about: VoiceAbout
+    file: str  # name of the file with its tensors; never used for another voice
+    file_digest: bytes  # SHA-256
+
+
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """Identifies a request that makes a voice, so that its repetition is recognized."""
+
+    request_id: str
+    digest: bytes  # of the whole request
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedVoice:
+    """A stored voice with its owner, and the request that made it."""
+
+    owner: str
+    voice: StoredVoice
+    request: RequestKey | None  # None if the request had no id
+
+
+@dataclass(frozen=True, slots=True)
+class VoiceLimits:
+    max_voices: int
+    max_bytes: int  # of all files
+    max_voices_of_owner: int
 
 
 class VoiceStore(ABC):

@@ -12,9 +12,8 @@ from sonorant.engine import LruCache
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.errors import VoiceNotFound
 from sonorant.service.voices.dictionary_table import Execute
-from sonorant.service.voices.file import pack, unpack
-from sonorant.service.voices.store import VoiceStore
-from sonorant.service.voices.values import RequestKey, StoredVoice, VoiceAbout, VoiceLimits, VoiceTensors
+from sonorant.service.voices.file import VoiceAbout, VoiceTensors, pack, unpack
+from sonorant.service.voices.store import RequestKey, StoredVoice, VoiceLimits, VoiceStore
 
 log = logging.getLogger(__name__)
 
