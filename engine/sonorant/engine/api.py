@@ -50,7 +50,7 @@ from sonorant.engine.types import (
     StreamEnd,
     SynthesisParams,
 )
-from sonorant.engine.workers.auto import sized
+from sonorant.engine.workers.auto import is_large_on_the_cpu, sized
 from sonorant.engine.workers.endpoint import EngineState
 from sonorant.settings import AUTO
 
@@ -106,6 +106,7 @@ __all__ = [
     "WarmUp",
     "Work",
     "find_card",
+    "is_large_on_the_cpu",
     "mix_embeddings",
     "resolve_model",
     "shared_pairs",

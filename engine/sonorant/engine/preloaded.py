@@ -3,7 +3,6 @@
 No import here may initialize CUDA, which does not survive a fork.
 """
 
-import contextlib
 from importlib.metadata import version
 
 from sonorant.engine.ipc.deferred import UNUSED_OF_TORCH, defer
@@ -22,9 +21,6 @@ import sonorant.engine.model.memory
 import sonorant.engine.talker.process
 import sonorant.engine.talker.run.runner
 import sonorant.engine.talker.run.speech_sample
-
-with contextlib.suppress(ImportError):
-    import av  # noqa: F401  decodes what phones and browsers record, where it is installed
 
 if torch.version.cuda is not None:  # only such a torch brings Triton along
     from triton.runtime.cache import triton_key

@@ -11,13 +11,14 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from sonorant.engine import EnginePool, EngineState
+from sonorant.engine import EnginePool, EngineState, is_large_on_the_cpu
 from sonorant.hosting.addresses import CannotListen
 from sonorant.hosting.process import Signals
 from sonorant.hosting.tls import TlsError
 from sonorant.logs import start
 from sonorant.service import server
 from sonorant.service.access.api_keys import ApiKeysError
+from sonorant.service.audio import opus
 from sonorant.service.errors import VoiceStoreFailed
 from sonorant.service.handed import Handed
 from sonorant.service.operations.admin_port import ChannelzMissing
@@ -33,6 +34,8 @@ async def serve(handed: Handed, owner: socket.socket, signals: Signals) -> int:
     @asynccontextmanager
     async def start_engine(on_state: Callable[[EngineState], None]) -> AsyncIterator[EnginePool]:
         start.phase("settings")
+        if opus.available() and not all(map(is_large_on_the_cpu, handed.config.engines)):
+            opus.load()  # on small hosts the first caller who wants Opus waits 0.1 s longer, to save memory
         gc.collect()  # now, while others load the model
         engine = await EnginePool.join(handed.config.engines, owner, on_state)
         try:

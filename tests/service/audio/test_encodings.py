@@ -196,7 +196,7 @@ async def test_the_engine_is_granted_what_may_be_heard_in_its_own_time() -> None
 
 
 async def test_without_pyav_everything_but_opus_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opus, "av", None)
+    monkeypatch.setattr(opus, "available", lambda: False)
     async with served(FakeEngine()) as server:
         capabilities = await server.stub.GetCapabilities(GetCapabilitiesRequest())
         request = SynthesizeRequest(text=TEXT, config=synthesis({"encoding": OGG_OPUS}))

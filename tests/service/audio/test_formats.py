@@ -108,7 +108,7 @@ def test_decimals_are_as_written() -> None:
 
 @pytest.mark.parametrize("encoding", (OPUS, OGG_OPUS))
 def test_without_pyav_opus_says_what_to_install(monkeypatch: pytest.MonkeyPatch, encoding: int) -> None:
-    monkeypatch.setattr(opus, "av", None)
+    monkeypatch.setattr(opus, "available", lambda: False)
     assert set(served_encodings()) == {PCM, WAV, FLAC, MULAW, ALAW, CODES}
     with pytest.raises(NotServed) as caught:
         check(encoding=encoding)

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,12 @@ from sonorant.engine.types import Float32Array
 
 def can_read() -> bool:
     return importlib.util.find_spec("av") is not None
+
+
+def load() -> None:
+    """Load PyAV, if it is installed."""
+    with suppress(ImportError):
+        import av  # noqa: F401
 
 
 def blocks(data: bytes, demuxer: str) -> Iterator[tuple[int, Float32Array]]:

@@ -9,6 +9,7 @@ import os
 from io import BufferedRWPair
 from multiprocessing.connection import Connection
 
+from sonorant.engine.encoder import containers
 from sonorant.engine.encoder.limits import memory_limit, silent_stderr
 from sonorant.engine.encoder.recording import Recording, read_upload
 from sonorant.engine.encoder.wire import answer, receive, told_recording
@@ -46,6 +47,7 @@ def _decoded(data: bytes, rate_hz: int) -> Recording | InvalidRecording | Encodi
 
 def main(niceness: int, end: SocketEnd, ready: Connection) -> None:
     """Entry of the child process."""
+    containers.load()  # here, where no limit of memory holds yet; workers never need it
     report_loaded("decoder", ready, lambda: (os.nice(niceness), {}))
     try:
         with end.socket, end.socket.makefile("rwb") as stream:

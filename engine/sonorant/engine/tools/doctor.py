@@ -249,7 +249,7 @@ def _speed(examined: Examined) -> tuple[Verdict, str]:
     from sonorant.engine.cpu.choice import rounding_of
     from sonorant.engine.cpu.library import use_threads
     from sonorant.engine.cpu.work import rounded_work
-    from sonorant.engine.tools.forecast import forecast_code2wav, forecast_steps
+    from sonorant.engine.tools.forecast import forecast
 
     rounded = {
         config.model: (config, checkpoint, rounding)
@@ -263,7 +263,7 @@ def _speed(examined: Examined) -> tuple[Verdict, str]:
     verdict, parts = Verdict.PASS, []
     for config, checkpoint, rounding in rounded.values():
         work, frame_s = rounded_work(checkpoint, rounding), 1 / checkpoint.frame_rate_hz
-        steps_s, codec_s = forecast_steps(checkpoint, config, rounding), forecast_code2wav(checkpoint)
+        steps_s, codec_s = forecast(checkpoint, config, rounding)
         in_turns = config.but(cpu_threads=threads).takes_turns
         factor = real_time_factor(steps_s, codec_s, frame_s, in_turns=in_turns)
         text = f"a second of {checkpoint.name} should take {factor:.1f} s"
