@@ -42,11 +42,11 @@ def forecast(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -
     step = _steps(checkpoint, config, rounding)
     alone, together, codec = partial(step, 1), partial(step, MOST_TIMED_ROWS), _code2wav(checkpoint)
     times_s: dict[Callable[[], object], list[float]] = {alone: [], together: [], codec: []}
+    turn: list[Callable[[], object]] = [*[alone, codec] * CALLS, together]
     for call in times_s:
         call()
-    for _ in range(TURNS):
-        for call in (*(alone, codec) * CALLS, together):
-            times_s[call].append(_seconds(call))
+    for call in turn * TURNS:
+        times_s[call].append(_seconds(call))
     one_s, most_s, codec_s = (fmean(each) for each in times_s.values())
     return {1: one_s, MOST_TIMED_ROWS: most_s}, codec_s / CPU_TIMED_FRAMES
 
