@@ -40,9 +40,11 @@ POSITION = 64  # of the frames: a prompt, and some seconds of speech
 def forecast(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -> tuple[dict[int, float], float]:
     """Return the seconds that a frame takes: by rows, in talker and code predictor, and in Code2Wav."""
     step = _steps(checkpoint, config, rounding)
-    alone, together, codec = partial(step, 1), partial(step, MOST_TIMED_ROWS), _code2wav(checkpoint)
+    alone: Callable[[], object] = partial(step, 1)
+    together: Callable[[], object] = partial(step, MOST_TIMED_ROWS)
+    codec = _code2wav(checkpoint)
     times_s: dict[Callable[[], object], list[float]] = {alone: [], together: [], codec: []}
-    turn: list[Callable[[], object]] = [*[alone, codec] * CALLS, together]
+    turn = [*[alone, codec] * CALLS, together]
     for call in times_s:
         call()
     for call in turn * TURNS:
