@@ -1,11 +1,14 @@
 """Before the engine has served, no call is taken: a client that is told so goes on trying, here or elsewhere."""
 
+import asyncio
+import gc
 from typing import Any
 
 import grpc
 import pytest
 
 from sonorant.engine import EngineState
+from sonorant.service import server as service
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import spoken
@@ -31,6 +34,21 @@ async def test_a_call_is_refused_as_unavailable_and_the_client_learns_when_to_tr
         engine.enter(EngineState.READY)
         transcript = await speak(server.stub, [config(), say("a")])
         assert transcript.pcm["u1"]
+
+
+@pytest.mark.parametrize("name", ["Speak", "SynthesizeStream"])
+async def test_a_call_in_the_last_moment_of_a_server_is_refused_as_unavailable(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.TaskGroup() as ended:
+        pass
+    parts_of = service.parts_of
+    monkeypatch.setattr(service, "parts_of", lambda *parts: parts_of(*parts[:-1], ended))
+    async with served(FakeEngine()) as server:
+        code, message, details = await failure(CALLS[name](server.stub))
+        assert code == grpc.StatusCode.UNAVAILABLE and "stops" in message
+        assert details["ErrorInfo"].reason == "DRAINING"
+    gc.collect()  # a coroutine that nobody awaits would complain now
 
 
 async def test_an_utterance_that_another_server_began_waits_for_workers_that_are_being_replaced() -> None:

@@ -12,7 +12,7 @@ from sonorant.service.access.api_keys import Caller
 from sonorant.service.audio.formats import RATES_HZ, served_encodings
 from sonorant.service.calls import context as call_context
 from sonorant.service.calls.context import CallContext
-from sonorant.service.errors import AudioTooLong
+from sonorant.service.errors import AudioTooLong, Draining
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.pacer import Playout
 from sonorant.service.rpc.background_work import BackgroundWork
@@ -245,7 +245,11 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
 
     def _run(self, work: Coroutine[Any, Any, None], outbox: Outbox[Any]) -> None:
         """Run `work` in a task, which is cancelled when the call is over."""
-        task = self._parts.tasks.create_task(work)
+        try:
+            task = self._parts.tasks.create_task(work)
+        except RuntimeError:  # the group has ended: the server stops at once, and this call came in the last moment
+            work.close()
+            raise Draining("the server stops; connect to another one, or try again later") from None
 
         def leave(_call: object) -> None:
             outbox.abandon()
