@@ -85,6 +85,8 @@ class PostgresVoices(store.VoiceStore):
         return store.checked(rows[0][0], voice) if rows else None
 
     def run(self, work: Callable[[Execute], T], *, writes: bool) -> T:
+        """`writes`: one after another with the others that say so, by the lock."""
+
         def on(connection: Any) -> T:
             if writes:
                 _lock(connection)
@@ -99,6 +101,7 @@ class PostgresVoices(store.VoiceStore):
 
     def _delete(self, condition: str, *values: object) -> list[float | None]:
         statement = f"DELETE FROM sonorant_voices WHERE {condition} RETURNING expire_s"
+        # Without the lock of those that add: a deletion counts nothing, and breaks no limit.
         return [expire_s for (expire_s,) in self.run(lambda execute: execute(statement, values), writes=False)]
 
 
