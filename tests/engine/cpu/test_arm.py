@@ -8,7 +8,6 @@ import importlib.util
 import shutil
 import struct
 import subprocess
-from ctypes import byref
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sonorant.engine.cpu.library import Kept, library
+from sonorant.engine.cpu.library import Kept, at, chosen, library
 from sonorant.engine.cpu.model import FORMATS, packed
 from sonorant.engine.cpu.packing import conv_of
 from sonorant.engine.model.rounded import ROUNDINGS
@@ -30,7 +29,7 @@ ROWS = (1, 2, 4, 15)
 POSITIONS = 13
 
 HAS_TOOLS = shutil.which(COMPILER) is not None and shutil.which(EMULATOR) is not None
-ROUNDS_ONCE = library() is not None and not library()._name.endswith("cpu-any.so")  # a * b + c, as Arm does
+ROUNDS_ONCE = (build := chosen()) is not None and build.stem != "cpu-any"  # a * b + c, as Arm does
 
 pytestmark = [
     pytest.mark.slow,  # three compilations
@@ -73,7 +72,7 @@ def test_arm_computes_what_this_machine_does(program: Path, build: str) -> None:
             x, weight = noise(rows, INPUTS), noise(OUTPUTS, INPUTS)
             w = ROUNDINGS[name].pack(weight) if name in ROUNDINGS else packed(weight, name)
             y = torch.empty(rows, OUTPUTS)
-            library().multiply_rows(y.data_ptr(), x.data_ptr(), w.data_ptr(), rows, INPUTS, OUTPUTS, number)
+            library().multiply_rows(at(y), at(x), at(w), rows, INPUTS, OUTPUTS, number)
             calls += [record(number, rows, INPUTS, OUTPUTS), array(x), array(w)]
             expected.append(y)
             is_whole.append(name in ROUNDINGS)
@@ -81,7 +80,7 @@ def test_arm_computes_what_this_machine_does(program: Path, build: str) -> None:
         x, weight = noise(POSITIONS + 6, 160), noise(48, 160, 3)  # a segment and a part of one
         kept, y = Kept(), torch.empty(POSITIONS, 48)
         conv = conv_of(kept, weight, noise(48), dilation=3, rounded=rounded)
-        library().convolve_positions(y.data_ptr(), x.data_ptr(), byref(conv), POSITIONS)
+        library().convolve_positions(at(y), at(x), kept.array("Conv", [conv]), POSITIONS)
         *scales, w, bias = (each for each in kept._all if isinstance(each, Tensor))
         calls += [record(-1, POSITIONS, 160, 48, 3, 3, rounded), *map(array, (x, w, bias, *(scales or [bias])))]
         expected.append(y)
@@ -89,14 +88,14 @@ def test_arm_computes_what_this_machine_does(program: Path, build: str) -> None:
     (program / "calls").write_bytes(b"".join(calls))
     command = [EMULATOR, "-L", ROOT, "-cpu", CPUS[build], f"./arm-{build}", "calls", "results"]
     subprocess.run(command, cwd=program, check=True, timeout=60)
-    results, at = np.fromfile(program / "results", np.float32), 0
+    results, begin = np.fromfile(program / "results", np.float32), 0
     for number, (y, whole) in enumerate(zip(expected, is_whole, strict=True)):
-        result, at = results[at : at + y.numel()].reshape(y.shape), at + y.numel()
+        result, begin = results[begin : begin + y.numel()].reshape(y.shape), begin + y.numel()
         if whole:
             np.testing.assert_array_equal(result, y, err_msg=f"call {number}")
         else:
             np.testing.assert_allclose(result, y, rtol=0, atol=1e-4, err_msg=f"call {number}")
-    assert at == len(results)
+    assert begin == len(results)
 
 
 def noise(*shape: int) -> Tensor:

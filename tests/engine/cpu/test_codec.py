@@ -18,7 +18,7 @@ from sonorant.engine.code2wav.schedule.formats import agreement_db
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav
 from sonorant.engine.cpu.codec_weights import WHOLES
-from sonorant.engine.cpu.library import builds, library, load
+from sonorant.engine.cpu.library import builds, chosen, library, load
 from sonorant.engine.model.kept_weights import kept_path
 from sonorant.engine.types import Int16Array
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -115,7 +115,7 @@ def test_chunks_and_company_change_no_bit(runner: Code2WavRunner, codes: Int16Ar
 def test_threads_change_no_bit(folder: Path, runner: Code2WavRunner, codes: Int16Array, tmp_path: Path) -> None:
     """A copy of the library has its own threads, which end with the process as those of the library do."""
     whole = begun(runner).decode([0, 1, 2], codes)
-    copy = load(Path(shutil.copy(library()._name, tmp_path)))  # type: ignore[union-attr]
+    copy = load(Path(shutil.copy(chosen() or "", tmp_path)))
     assert copy.use_threads(3) == 3
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner_module, "library", lambda: copy)

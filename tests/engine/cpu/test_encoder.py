@@ -13,7 +13,7 @@ from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.encoder import CompiledCodecEncoder, fits
-from sonorant.engine.cpu.library import builds, library, load
+from sonorant.engine.cpu.library import builds, chosen, library, load
 from sonorant.engine.encoder.reference import ReferenceEncoder
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.engine.model.weights import init_random
@@ -89,7 +89,7 @@ def test_the_ends_of_a_recording_are_those_of_plain_operations(encoder: CodecEnc
 @torch.inference_mode()
 def test_threads_change_no_code(encoder: CodecEncoder, tmp_path: Path) -> None:
     """A copy of the library has its own threads, which end with the process as those of the library do."""
-    copy = load(Path(shutil.copy(library()._name, tmp_path)))  # type: ignore[union-attr]
+    copy = load(Path(shutil.copy(chosen() or "", tmp_path)))
     assert copy.use_threads(3) == 3
     one, three = (CompiledCodecEncoder(each, encoder)(noise(3 * SAMPLES)) for each in (library(), copy))
     np.testing.assert_array_equal(three, one)

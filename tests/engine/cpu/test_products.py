@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from sonorant.engine.cpu.library import builds, load
+from sonorant.engine.cpu.library import at, builds, load
 from sonorant.engine.cpu.model import FORMATS
 from sonorant.engine.model.rounded import ROUNDINGS
 
@@ -22,6 +22,6 @@ def test_every_build_multiplies_with_what_the_weights_stand_for(name: str, rows:
     expected = x.double() @ ROUNDINGS[name].unpack(w, INPUTS).double().T
     for build, path in builds().items():
         y = torch.empty(rows, OUTPUTS)
-        done = load(path).multiply_rows(y.data_ptr(), x.data_ptr(), w.data_ptr(), rows, INPUTS, OUTPUTS, FORMATS[name])
+        done = load(path).multiply_rows(at(y), at(x), at(w), rows, INPUTS, OUTPUTS, FORMATS[name])
         assert done == 0
         np.testing.assert_allclose(y, expected, rtol=0, atol=0.005, err_msg=build)  # rows are rounded to sixteen bits

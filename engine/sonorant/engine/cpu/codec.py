@@ -5,17 +5,18 @@ It is made of weights that `codec_weights` has arranged, which may be mapped fro
 
 import math
 from collections.abc import Mapping
-from ctypes import byref
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import CodecDecoderConfig
-from sonorant.engine.cpu.library import LANES, Block, Codec, Conv, Kept, Latent, Layer, Snake, Unit
-from sonorant.engine.cpu.library import CodecState as Slots
+from sonorant.engine.cpu.library import LANES, NULL, Kept, at, structure
+from sonorant.engine.cpu.packing import Conv
 from sonorant.engine.model.codec.code2wav import RESIDUAL_DILATIONS
 from sonorant.engine.model.codec.code2wav_state import CodecState, TailLayout
+
+Fields: TypeAlias = tuple[Any, ...]  # of a structure of api.h
 
 
 class CompiledCode2Wav:
@@ -33,20 +34,25 @@ class CompiledCode2Wav:
     def step(self, codes: Tensor, state: CodecState, slots: Tensor) -> Tensor:
         """Like `Code2Wav.step`."""
         samples = torch.empty(len(codes), codes.shape[1] * self._codec.frame_samples)
-        self._decode(codes, state, slots, samples.data_ptr())
+        self._decode(codes, state, slots, at(samples))
         return samples
 
     def remember(self, codes: Tensor, state: CodecState, slots: Tensor) -> None:
         """Like `Code2Wav.remember`."""
-        self._decode(codes, state, slots, None)
+        self._decode(codes, state, slots, NULL)
 
-    def _decode(self, codes: Tensor, state: CodecState, slots: Tensor, samples: int | None) -> None:
+    def _decode(self, codes: Tensor, state: CodecState, slots: Tensor, samples: Any) -> None:
         codes, slots = codes.contiguous(), slots.contiguous()
-        arrays = (state.num_frames, state.tails, state.keys, state.values)
-        places = Slots(*(each.data_ptr() for each in arrays), state.tails.shape[1], state.keys[0].numel())
-        done = self._functions.decode_frames(
-            byref(self._codec), byref(places), slots.data_ptr(), codes.data_ptr(), *codes.shape[:2], samples
+        places = structure(
+            "State",
+            num_frames=at(state.num_frames),
+            tails=at(state.tails),
+            keys=at(state.keys),
+            values=at(state.values),
+            tail_size=state.tails.shape[1],
+            kept_size=state.keys[0].numel(),
         )
+        done = self._functions.decode_frames(self._codec, places, at(slots), at(codes), *codes.shape[:2], samples)
         if done == -1:
             raise MemoryError("no memory for a call of Code2Wav")
         if done != 0:
@@ -54,7 +60,7 @@ class CompiledCode2Wav:
 
     # The network, as structures
 
-    def _structure(self) -> Codec:
+    def _structure(self) -> Any:
         c = self._config
         num_blocks = len(c.upsample_rates)
         layers = [self._layer(f"pre_transformer.layers.{i}") for i in range(c.stack.num_layers)]
@@ -62,12 +68,13 @@ class CompiledCode2Wav:
         blocks = [self._block(f"decoder.{1 + i}.block", rate) for i, rate in enumerate(c.upsample_rates)]
         last = f"decoder.{num_blocks + 2}"
         exponents = torch.arange(0, c.stack.head_dim, 2).float() / c.stack.head_dim
-        return Codec(
+        return structure(
+            "Codec",
             books=c.num_quantizers,
             codebook_size=c.codebook_size,
             frame_samples=math.prod([*c.upsampling_ratios, *c.upsample_rates]),
             table=self._at("quantizer.table"),
-            table_scales=self._at("quantizer.scales") if self.is_rounded else None,
+            table_scales=self._at("quantizer.scales") if self.is_rounded else NULL,
             pre=self._conv("pre_conv"),
             input=self._conv("pre_transformer.input_proj"),
             num_layers=len(layers),
@@ -77,30 +84,30 @@ class CompiledCode2Wav:
             window=c.sliding_window,
             eps=c.stack.rms_norm_eps,
             periods=self._kept.tensor(c.stack.rope_theta**exponents),
-            layers=(Layer * len(layers))(*layers),
+            layers=self._kept.array("Layer", layers),
             norm=self._at("pre_transformer.norm.weight"),
             output=self._conv("pre_transformer.output_proj"),
             num_latents=len(latents),
-            latents=(Latent * len(latents))(*latents),
+            latents=self._kept.array("Latent", latents),
             first=self._conv("decoder.0"),
             num_blocks=len(blocks),
-            blocks=(Block * len(blocks))(*blocks),
+            blocks=self._kept.array("Block", blocks),
             before_last=self._snake(f"decoder.{num_blocks + 1}"),
             last=self._at(f"{last}.weight"),
             last_bias=self._weights[f"{last}.bias"][0].item(),
             last_tail=self._tail(f"{last}.weight"),
         )
 
-    def _layer(self, name: str) -> Layer:
+    def _layer(self, name: str) -> Fields:
         norms = [self._at(f"{name}.{each}_layernorm.weight") for each in ("input", "post_attention")]
         convs = ("self_attn.qkv", "self_attn.o_proj", "mlp.gate_up", "mlp.down_proj")
-        return Layer(*norms, *(self._conv(f"{name}.{each}") for each in convs))
+        return *norms, *(self._conv(f"{name}.{each}") for each in convs)
 
-    def _latent(self, name: str, ratio: int) -> Latent:
+    def _latent(self, name: str, ratio: int) -> Fields:
         up, mixer = self._conv(f"{name}.0"), f"{name}.1"
-        return Latent(
+        return (
             ratio,
-            up.inputs,
+            up[0],  # its inputs
             self._config.latent_dim,
             self._tail(f"{mixer}.dwconv.weight"),
             up,
@@ -108,32 +115,30 @@ class CompiledCode2Wav:
             *(self._conv(f"{mixer}.{each}") for each in ("pwconv1", "pwconv2")),
         )
 
-    def _block(self, name: str, rate: int) -> Block:
+    def _block(self, name: str, rate: int) -> Fields:
         before, up = self._snake(f"{name}.0"), self._conv(f"{name}.1")
         units = [self._unit(f"{name}.{2 + i}", dilation) for i, dilation in enumerate(RESIDUAL_DILATIONS)]
-        return Block(rate, before, up, (Unit * 3)(*units))
+        return rate, before, up, units
 
-    def _unit(self, name: str, dilation: int) -> Unit:
+    def _unit(self, name: str, dilation: int) -> Fields:
         wide = self._conv(f"{name}.conv1", dilation)
-        return Unit(self._snake(f"{name}.act1"), wide, self._snake(f"{name}.act2"), self._conv(f"{name}.conv2"))
+        return self._snake(f"{name}.act1"), wide, self._snake(f"{name}.act2"), self._conv(f"{name}.conv2")
 
-    def _snake(self, name: str) -> Snake:
-        return Snake(self._at(f"{name}.frequency"), self._at(f"{name}.magnitude"))
+    def _snake(self, name: str) -> Fields:
+        return self._at(f"{name}.frequency"), self._at(f"{name}.magnitude")
 
     def _conv(self, name: str, dilation: int = 1) -> Conv:
         weight = self._weights[f"{name}.weight"]  # [out / 16, taps, in, 16], or whole: [out / 16, taps, in / 2, 16, 2]
         num_out, taps = LANES * len(weight), weight.shape[1]
         num_in = weight[0, 0].numel() // LANES
         start = 0 if taps == 1 else self._tails.take(num_in, (taps - 1) * dilation).start
-        scales = self._at(f"{name}.scales") if self.is_rounded else None
-        return Conv(
-            num_in, num_out, taps, dilation, start, self._at(f"{name}.weight"), scales, self._at(f"{name}.bias")
-        )
+        scales = self._at(f"{name}.scales") if self.is_rounded else NULL
+        return num_in, num_out, taps, dilation, start, self._at(f"{name}.weight"), scales, self._at(f"{name}.bias")
 
     def _tail(self, name: str) -> int:
         """Where the last inputs of a convolution with weights [taps, channels] are kept."""
         taps, channels = self._weights[name].shape
         return self._tails.take(channels, taps - 1).start
 
-    def _at(self, name: str) -> int:
+    def _at(self, name: str) -> Any:
         return self._kept.tensor(self._weights[name])

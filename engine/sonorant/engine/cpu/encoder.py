@@ -4,15 +4,13 @@ groups with channels that are always zero.
 It is made from a `CodecEncoder` that has loaded its weights, and needs it no longer.
 """
 
-from ctypes import byref
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from sonorant.engine.cpu import library
-from sonorant.engine.cpu.library import LANES, Conv, EncoderLayer, Kept, Stage
-from sonorant.engine.cpu.packing import conv_of, in_groups, padded
+from sonorant.engine.cpu.library import LANES, Kept, at, structure
+from sonorant.engine.cpu.packing import Conv, conv_of, in_groups, padded
 from sonorant.engine.model.codec.codec_encoder import (
     CodecEncoder,
     EncoderCodebook,
@@ -54,14 +52,14 @@ class CompiledCodecEncoder:
         samples = samples.contiguous()
         table = RotaryTable(self._stack, -(-len(samples) // self._vector_samples), samples.device, torch.float32)
         codes = torch.empty(-(-len(samples) // self.frame_samples), self._num_codebooks, dtype=torch.int16)
-        addresses = (table.cos.data_ptr(), table.sin.data_ptr(), codes.data_ptr())
-        if self._functions.encode_recording(byref(self._encoder), samples.data_ptr(), len(samples), *addresses):
+        addresses = map(at, (table.cos, table.sin, codes))
+        if self._functions.encode_recording(self._encoder, at(samples), len(samples), *addresses):
             raise MemoryError(f"no memory to encode a recording of {len(samples)} samples")
         return codes
 
     # The network, as structures
 
-    def _structure(self, encoder: CodecEncoder) -> library.CodecEncoder:
+    def _structure(self, encoder: CodecEncoder) -> Any:
         c = encoder.config
         first, *layers, _, last = encoder.encoder.layers
         assert isinstance(first, EncoderConv) and isinstance(last, EncoderConv)
@@ -74,39 +72,40 @@ class CompiledCodecEncoder:
         semantic = encoder.quantizer.semantic_residual_vector_quantizer
         acoustic = encoder.quantizer.acoustic_residual_vector_quantizer
         books = [self._book(each) for each in (*semantic.layers, *acoustic.layers)[: encoder.num_codebooks]]
-        return library.CodecEncoder(
+        return structure(
+            "CodecEncoder",
             first=self._conv(first.conv.weight, first.conv.bias),
             num_stages=len(stages),
-            stages=(Stage * len(stages))(*stages),
+            stages=self._kept.array("Stage", stages),
             last=self._conv(last.conv.weight, last.conv.bias),
             num_layers=len(blocks),
             heads=c.stack.num_heads,
             kv_heads=c.stack.num_kv_heads,
             head_dim=c.stack.head_dim,
             eps=c.stack.rms_norm_eps,
-            layers=(EncoderLayer * len(blocks))(*blocks),
+            layers=self._kept.array("EncoderLayer", blocks),
             downsample=self._strided(encoder.downsample),
             num_semantic=c.num_semantic,
             num_books=len(books),
             semantic=self._projection(semantic),
             acoustic=self._projection(acoustic),
-            books=(Conv * len(books))(*books),
+            books=self._kept.array("Conv", books),
         )
 
-    def _stage(self, unit: nn.Module, _: nn.Module, down: nn.Module) -> Stage:
+    def _stage(self, unit: nn.Module, _: nn.Module, down: nn.Module) -> tuple[Any, ...]:
         assert isinstance(unit, EncoderResidualUnit) and isinstance(down, EncoderConv)
         _, wide, _, narrow = unit.block
         assert isinstance(wide, EncoderConv) and isinstance(narrow, EncoderConv)
         inner = self._conv(wide.conv.weight, wide.conv.bias), self._conv(narrow.conv.weight, narrow.conv.bias)
-        return Stage(down.stride, in_groups(down.conv.in_channels), *inner, self._strided(down))
+        return down.stride, in_groups(down.conv.in_channels), *inner, self._strided(down)
 
-    def _layer(self, layer: EncoderTransformerLayer) -> EncoderLayer:
+    def _layer(self, layer: EncoderTransformerLayer) -> tuple[Any, ...]:
         attention, mlp, tensor = layer.self_attn, layer.mlp, self._kept.tensor
         projections = (attention.q_proj, attention.k_proj, attention.v_proj)
         weights: list[Tensor] = [each.weight for each in projections]
         biases: list[Tensor] = [each.bias for each in projections if each.bias is not None]
         scale = layer.self_attn_layer_scale.scale
-        return EncoderLayer(
+        return (
             *(tensor(each) for each in (layer.input_layernorm.weight, layer.input_layernorm.bias)),
             *(tensor(each) for each in (layer.post_attention_layernorm.weight, layer.post_attention_layernorm.bias)),
             self._product(torch.cat(weights), torch.cat(biases) if biases else None),

@@ -1,12 +1,12 @@
 """Arranges the talker's weights as the functions of frame.c need them."""
 
-from ctypes import pointer
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
-from sonorant.engine.cpu.library import LANES, Frames, Kept, Stack
+from sonorant.engine.cpu.library import LANES, NULL, Kept, structure
 from sonorant.engine.model.layers import DecoderLayer, JoinedAttention, RMSNorm, RotaryTable
 from sonorant.engine.model.rounded import RoundedLinear
 from sonorant.engine.model.talker import Talker
@@ -36,7 +36,7 @@ def fits(checkpoint: Checkpoint, dtype: torch.dtype) -> bool:
 
 def stack_of(
     layers: nn.ModuleList, norm: RMSNorm, c: TransformerConfig, rotary: RotaryTable, kept: Kept, *, weights: str
-) -> Stack:
+) -> Any:
     blocks, attentions = [], []
     for layer in layers:
         assert isinstance(layer, DecoderLayer) and isinstance(layer.self_attn, JoinedAttention), "not prepared"
@@ -44,10 +44,11 @@ def stack_of(
         attentions.append(layer.self_attn)
     mlps = [each.mlp for each in blocks]
 
-    def matrices(each: list[Tensor]) -> int:
+    def matrices(each: list[Tensor]) -> Any:
         return kept.tensors([packed(weight, weights) for weight in each])
 
-    return Stack(
+    return structure(
+        "Stack",
         hidden=c.hidden_size,
         intermediate=c.intermediate_size,
         heads=c.num_heads,
@@ -70,15 +71,17 @@ def stack_of(
     )
 
 
-def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Kept, *, weights: str) -> Frames:
-    """Make the structure, except for the fields that are kept by slot, which the caller sets."""
+def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Any, kept: Kept, *, weights: str) -> Any:
+    """Make the structure, except for the fields that are kept by slot, which the caller sets. `predictor`: from
+    `stack_of`."""
     num_codebooks = checkpoint.talker.num_codebooks
     heads, tables = talker.code_predictor.lm_head, talker.code_predictor.model.codec_embedding
     embeddings = [_weight(each) for each in (talker.model.codec_embedding, *tables)][:num_codebooks]
     shrink = talker.code_predictor.small_to_mtp_projection
     has_shrink = not isinstance(shrink, nn.Identity)
-    return Frames(
-        predictor=pointer(predictor),
+    return structure(
+        "Frames",
+        predictor=predictor,
         hidden=checkpoint.talker.stack.hidden_size,
         num_codebooks=num_codebooks,
         vocab=checkpoint.talker.vocab_size,
@@ -87,8 +90,8 @@ def frames_of(talker: Talker, checkpoint: Checkpoint, predictor: Stack, kept: Ke
         tables_format=FORMATS[str(embeddings[0].dtype).removeprefix("torch.")],
         head=kept.tensor(packed(talker.codec_head.weight, weights)),
         predictor_heads=kept.tensors([packed(_weight(head), weights) for head in heads]),
-        shrink=kept.tensor(packed(_weight(shrink), weights)) if has_shrink else None,
-        shrink_bias=kept.tensor(shrink.bias) if has_shrink and isinstance(shrink.bias, Tensor) else None,
+        shrink=kept.tensor(packed(_weight(shrink), weights)) if has_shrink else NULL,
+        shrink_bias=kept.tensor(shrink.bias) if has_shrink and isinstance(shrink.bias, Tensor) else NULL,
         tables=kept.tensors(embeddings),
     )
 

@@ -1,9 +1,13 @@
 """Arranges weights of convolutions as the functions in C need them."""
 
+from typing import Any, TypeAlias
+
 import torch.nn.functional as F
 from torch import Tensor
 
-from sonorant.engine.cpu.library import LANES, LIMIT, Conv, Kept
+from sonorant.engine.cpu.library import LANES, LIMIT, NULL, Kept
+
+Conv: TypeAlias = tuple[Any, ...]  # its fields, as in api.h
 
 TINY = 1e-30  # in place of the largest weight of an output that has none
 
@@ -44,5 +48,5 @@ def conv_of(
     num_out, num_in, taps = weight.shape
     packed, scales = arranged(weight, rounded=rounded)
     bias = weight.new_zeros(num_out) if bias is None else padded(bias, 0)
-    scales_at = None if scales is None else kept.tensor(scales)
-    return Conv(num_in, num_out, taps, dilation, 0, kept.tensor(packed), scales_at, kept.tensor(bias))
+    scales_at = NULL if scales is None else kept.tensor(scales)
+    return num_in, num_out, taps, dilation, 0, kept.tensor(packed), scales_at, kept.tensor(bias)

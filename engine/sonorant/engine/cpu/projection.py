@@ -5,6 +5,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sonorant.engine.cpu.library import at
 from sonorant.engine.cpu.model import FORMATS
 from sonorant.engine.model.rounded import RoundedLinear
 
@@ -24,6 +25,6 @@ class CompiledProjection(nn.Module):
         assert linear.bias is not None
         x, y = x.contiguous(), x.new_empty(len(x), len(linear.bias))
         shape = len(x), linear.num_in, len(linear.bias), FORMATS[linear.rounding.name]
-        if self._functions.multiply_rows(y.data_ptr(), x.data_ptr(), linear.weight.data_ptr(), *shape) != 0:
+        if self._functions.multiply_rows(at(y), at(x), at(linear.weight), *shape) != 0:
             raise MemoryError("there was not enough memory for rows of text")
         return y.add_(linear.bias)

@@ -4,16 +4,14 @@ channels that are always zero.
 It is made from a `SpeakerEncoder` that has loaded its weights, and needs it no longer.
 """
 
-from ctypes import byref
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import SpeakerEncoderConfig
-from sonorant.engine.cpu import library
-from sonorant.engine.cpu.library import LANES, Conv, Kept, SpeakerBlock
-from sonorant.engine.cpu.packing import conv_of, padded
+from sonorant.engine.cpu.library import LANES, Kept, at, structure
+from sonorant.engine.cpu.packing import Conv, conv_of, padded
 from sonorant.engine.model.speaker_encoder import ReflectedConv, SpeakerEncoder, SqueezeExcitationRes2Net, TimeDelay
 
 
@@ -36,24 +34,25 @@ class CompiledSpeakerEncoder:
     def __call__(self, mel: Tensor) -> Tensor:
         """mel [frames, mels] float32, with at least `min_frames` -> [enc_dim]"""
         mel = mel.contiguous()
-        x_vector = torch.empty(self._encoder.last.outputs)
-        if self._functions.encode_speaker(byref(self._encoder), mel.data_ptr(), len(mel), x_vector.data_ptr()):
+        x_vector = torch.empty(self._encoder.last.out)
+        if self._functions.encode_speaker(self._encoder, at(mel), len(mel), at(x_vector)):
             raise MemoryError(f"no memory to encode {len(mel)} frames of a speaker")
         return x_vector
 
     # The network, as structures
 
-    def _structure(self, encoder: SpeakerEncoder) -> library.SpeakerEncoder:
+    def _structure(self, encoder: SpeakerEncoder) -> Any:
         first, *blocks = encoder.blocks
         assert isinstance(first, TimeDelay)
         made = [self._block(each) for each in blocks if isinstance(each, SqueezeExcitationRes2Net)]
         attention = encoder.asp.tdnn.conv
         channels = encoder.mfa.conv.out_channels
         of_frame, of_all = attention.weight[:, :channels], attention.weight[:, channels:]
-        return library.SpeakerEncoder(
+        return structure(
+            "SpeakerEncoder",
             first=self._conv(first.conv),
             num_blocks=len(made),
-            blocks=(SpeakerBlock * len(made))(*made),
+            blocks=self._kept.array("SpeakerBlock", made),
             joined=self._conv(encoder.mfa.conv),
             attended=conv_of(self._kept, of_frame),
             whole=conv_of(self._kept, of_all, attention.bias),
@@ -61,14 +60,14 @@ class CompiledSpeakerEncoder:
             last=self._conv(encoder.fc),
         )
 
-    def _block(self, block: SqueezeExcitationRes2Net) -> SpeakerBlock:
+    def _block(self, block: SqueezeExcitationRes2Net) -> tuple[Any, ...]:
         scale = block.res2net_block.scale
         parts = [self._conv(each.conv) for each in block.res2net_block.blocks if isinstance(each, TimeDelay)]
         first, last = block.tdnn1.conv, block.tdnn2.conv
-        return SpeakerBlock(
+        return (
             scale,
             conv_of(self._kept, _in_parts(first.weight, 0, scale), _in_parts(_bias(first), 0, scale)),
-            (Conv * len(parts))(*parts),
+            self._kept.array("Conv", parts),
             conv_of(self._kept, _in_parts(last.weight, 1, scale), last.bias),
             self._conv(block.se_block.conv1),
             self._conv(block.se_block.conv2),

@@ -16,7 +16,7 @@ from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.checkpoint.fingerprint import fingerprint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu import choice
-from sonorant.engine.cpu.library import builds, library, load
+from sonorant.engine.cpu.library import builds, chosen, library, load
 from sonorant.engine.errors import EngineError
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.kept_weights import kept_path
@@ -158,7 +158,7 @@ def test_any_number_of_threads_says_the_same(tmp_path: Path, monkeypatch: pytest
     sizes = SIZES | {"hidden": 512, "intermediate": 1024, "predictor_hidden": 512}
     checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, **sizes))
     one = run_alone(TalkerRunner(checkpoint, config(checkpoint)), checkpoint, utterance(checkpoint, 0))
-    copy = load(Path(shutil.copy(library()._name, tmp_path)))  # type: ignore[union-attr]
+    copy = load(Path(shutil.copy(chosen() or "", tmp_path)))
     assert copy.use_threads(3) == 3
     monkeypatch.setattr(runner_module, "library", lambda: copy)
     three = run_alone(TalkerRunner(checkpoint, config(checkpoint)), checkpoint, utterance(checkpoint, 0))

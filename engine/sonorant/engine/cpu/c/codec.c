@@ -11,69 +11,6 @@
 
 #define TAPS 7           // of the depthwise convolutions, and of the last one, which has one output channel
 #define CHUNK_FRAMES 4   // frames that the waveform's layers process at a time, so that activations stay in a cache
-#define RESIDUAL_UNITS 3
-
-typedef struct {
-  const float *frequency, *magnitude;  // [channels]
-} Snake;
-
-typedef struct {
-  Snake before;
-  Conv wide;
-  Snake between;
-  Conv narrow;
-} Unit;
-
-// `up` makes several positions of one; its outputs are those of all these positions, side by side.
-typedef struct {
-  int64_t rate;
-  Snake before;
-  Conv up;
-  Unit units[RESIDUAL_UNITS];
-} Block;
-
-typedef struct {
-  int64_t ratio, channels, normed, tail;  // normed: the channels without those that are always zero
-  Conv up;
-  const float *depthwise, *depthwise_bias;  // [TAPS, channels], [channels]
-  const float *norm, *norm_bias;
-  Conv widen, narrow;
-} Latent;
-
-typedef struct {
-  const float *input_norm, *mlp_norm;
-  Conv qkv, out, gate_up, down;
-} Layer;
-
-typedef struct {
-  int64_t books, codebook_size, frame_samples;
-  const void *table;          // [books * codes, half of pre's inputs]: floats, or whole
-  const float *table_scales;  // [books * codes] of whole ones; NULL for floats
-  Conv pre, input;            // half of pre's inputs are of the first book, half are the sum of the others
-  int64_t num_layers, heads, kv_heads, head_dim, window;
-  double eps;
-  const float *periods;  // [head_dim / 2]: theta^(2i / head_dim)
-  const Layer *layers;
-  const float *norm;
-  Conv output;
-  int64_t num_latents;
-  const Latent *latents;
-  Conv first;
-  int64_t num_blocks;
-  const Block *blocks;
-  Snake before_last;
-  const float *last;  // [TAPS, channels]
-  float last_bias;
-  int64_t last_tail;
-} Codec;
-
-// By slot; keys and values [layers, kv_heads, window - 1, head_dim], the oldest first.
-typedef struct {
-  int64_t *num_frames;
-  float *tails, *keys, *values;
-  int64_t tail_size, kept_size;
-  float *rounding;  // room for the rounded inputs of a convolution: decode_frames has it
-} State;
 
 // Activations
 
@@ -322,8 +259,6 @@ INLINE void add_code(float *sum, const Codec *c, int64_t row, int64_t dim) {
 
 // Entries
 
-// Computes one convolution, y [n, out] of x [past inputs + n, in], for measurements and tests. Returns -1 if there is no
-// memory.
 int convolve_positions(float *y, const float *x, const Conv *c, int64_t n) {
   int64_t positions = n + reach_of(c);
   float *room = malloc(positions * (c->in + 1) * sizeof *room);
@@ -333,9 +268,6 @@ int convolve_positions(float *y, const float *x, const Conv *c, int64_t n) {
   return 0;
 }
 
-// Decodes the next frames of some slots: codes [rows, frames, books] to samples [rows, frames * frame_samples] in +-1.
-// If `samples` is NULL, only the state moves on. Returns -1 if there is no memory, -2 if a code is in no codebook; then
-// nothing has changed.
 int decode_frames(const Codec *c, const State *of_slots, const int64_t *slots, const int64_t *codes, int64_t rows,
                   int64_t frames, float *samples) {
   for (int64_t i = 0; i < rows * frames * c->books; i++)

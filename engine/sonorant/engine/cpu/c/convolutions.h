@@ -8,6 +8,7 @@
 #ifndef SONORANT_CONVOLUTIONS_H
 #define SONORANT_CONVOLUTIONS_H
 
+#include "api.h"
 #include "threads.h"
 #include "wholes.h"
 
@@ -17,14 +18,6 @@
 #define STRETCH 240       // positions that a thread computes in one turn
 #define LIMIT 4095        // of rounded weights, as in library.py, and of inputs
 #define SEGMENT 128       // LIMIT * LIMIT * SEGMENT < 2^31
-
-typedef struct {
-  int64_t in, out, taps, dilation;
-  int64_t tail;         // offset of its last inputs, [(taps - 1) * dilation, in], in a slot's tails
-  const void *weight;   // [out / PACKED, taps, in, PACKED], or whole: [out / PACKED, taps, in / 2, PACKED, 2]
-  const float *scales;  // [out] of whole weights; NULL for floats
-  const float *bias;    // [out]
-} Conv;
 
 // A convolution of some rows, as threads share it: a turn computes `width` outputs of a stretch of positions.
 typedef struct {

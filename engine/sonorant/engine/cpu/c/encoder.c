@@ -13,31 +13,6 @@
 #define UNIT_TAPS 3  // of the residual unit, and of the last convolution
 #define SHARED 8     // a stage with at least so many chunks has its chunks shared, and others their convolutions
 
-// A residual unit, then a convolution with a stride: of `stride` positions side by side, and of as many before them.
-typedef struct {
-  int64_t stride, channels;
-  Conv wide, narrow, down;
-} Stage;
-
-typedef struct {
-  const float *norm, *norm_bias, *mlp_norm, *mlp_norm_bias;
-  Conv qkv, out, widen, narrow;
-} EncoderLayer;
-
-typedef struct {
-  Conv first;
-  int64_t num_stages;
-  const Stage *stages;
-  Conv last;
-  int64_t num_layers, heads, kv_heads, head_dim;
-  double eps;
-  const EncoderLayer *layers;
-  Conv downsample;  // of two vectors side by side
-  int64_t num_semantic, num_books;
-  Conv semantic, acoustic;  // from a frame's vector to what the codebooks of each kind share
-  const Conv *books;        // products with all entries; the bias is minus half of an entry's squares
-} CodecEncoder;
-
 // Activations
 
 // Replaces what is below 0 by e^x - 1.
@@ -221,8 +196,6 @@ static void quantize(const CodecEncoder *c, float *x, int64_t frames, int64_t fi
 
 // Entry
 
-// Encodes samples [n] to codes [ceil(n / samples of a frame), num_books]. cos and sin are [vectors, head_dim], with the first
-// half of sin negated. Returns -1 if there is no memory.
 int encode_recording(const CodecEncoder *c, const float *samples, int64_t n, const float *cos, const float *sin,
                      int16_t *codes) {
   float *x = convolved(c, samples, &n);  // n: vectors from now on

@@ -12,57 +12,6 @@
 
 #include "products.h"
 
-typedef struct {
-  int64_t hidden, intermediate, heads, kv_heads, head_dim, layers;
-  int64_t format;   // of matrices; of rounded ones, inputs are multiples of GROUP
-  double eps;
-  const void *const *qkv, *const *out, *const *gate, *const *up, *const *down;  // of each layer: [outputs, inputs]
-  const float *const *input_norm, *const *qk_norm, *const *mlp_norm;   // qk_norm: [heads + kv_heads, head_dim]
-  const float *norm;
-  const float *cos, *sin;  // [positions, head_dim]; the first half of sin is negated
-} Stack;
-
-// Keys and values, [layers, 2, positions of the pool, kv_heads, head_dim]; `table` has the pages of each slot.
-typedef struct {
-  float *storage;
-  int64_t num_positions;
-  const int64_t *table;
-  int64_t table_width, page_size;
-} Pool;
-
-// Records the attention logits of one head: row i's logits for `count` positions from first[i] on. A row with
-// first[i] < 0 is not recorded.
-typedef struct {
-  int64_t layer, head, count;
-  const int64_t *first;
-  float *logits;  // [rows, count]
-} Watch;
-
-typedef struct {
-  const uint8_t *do_sample;
-  const float *temperature;
-  const int64_t *top_k;
-  const float *top_p;
-} Sampling;  // by slot
-
-typedef struct {
-  const Stack *predictor;
-  int64_t hidden, num_codebooks, vocab, predictor_vocab, eos;  // the predictor's hidden size may be smaller
-  int64_t tables_format;               // BFLOAT16 or FLOAT32; INT8: a row's numbers, then its scale, a float
-  const void *head;                    // [vocab, hidden]
-  const void *const *predictor_heads;  // for each codebook from the second on: [predictor_vocab, predictor's hidden]
-  const void *shrink;                  // [predictor's hidden, hidden]; NULL if they are the same
-  const float *shrink_bias;
-  const char *const *tables;           // for each codebook: [ids, hidden]
-  const uint8_t *banned;               // [vocab]
-  // by slot:
-  uint8_t *seen;      // [slots, vocab]
-  float *last_frame;  // [slots, hidden]
-  const int64_t *seed;
-  const float *penalty;
-  Sampling first, later;
-} Frames;
-
 // Layers
 
 INLINE int64_t place_of(const Pool *pool, int64_t slot, int64_t position) {
@@ -281,7 +230,6 @@ static void shrink(const Frames *f, float *x, const float *wide, int64_t rows, f
 
 // Entries
 
-// Computes one product, y [rows, n_out] = x [rows, n_in] w^T, for measurements and tests. Returns -1 if there is no memory.
 int multiply_rows(float *y, const float *x, const void *w, int64_t rows, int64_t n_in, int64_t n_out, int64_t format) {
   float *room = malloc(rows * (n_in + 1) * sizeof *room);
   if (!room) return -1;
@@ -290,8 +238,6 @@ int multiply_rows(float *y, const float *x, const void *w, int64_t rows, int64_t
   return 0;
 }
 
-// Replaces x [rows, hidden] at `positions` of `slots` by its hidden states, and writes keys and values. Returns -1 if
-// there is no memory.
 int stack_forward(const Stack *stack, float *x, int64_t rows, const int64_t *slots, const int64_t *positions,
                   const Pool *pool, const Watch *watch) {
   return forward(stack, x, rows, slots, positions, pool, watch);
@@ -311,9 +257,6 @@ INLINE void look_up(float *row, const Frames *f, int64_t book, int64_t code) {
   for (int64_t i = 0; i < f->hidden; i += LANES) store(row + i, widened(at + i * size, (int)f->tables_format));
 }
 
-// Samples codes [rows, codebooks], a frame for each row, from hidden states [rows, hidden], and updates what is kept by
-// slot. If the scores are not finite, a row's first code is -1 and its other codes mean nothing. Returns -1 if there is
-// no memory.
 int draw_frames(const Frames *f, const float *hidden, int64_t rows, const int64_t *slots, const int64_t *frames,
                 const int64_t *may_end, int16_t *codes) {
   const Stack *p = f->predictor;

@@ -14,6 +14,7 @@
 #ifndef SONORANT_PRODUCTS_H
 #define SONORANT_PRODUCTS_H
 
+#include "api.h"
 #include "threads.h"
 #include "wholes.h"
 

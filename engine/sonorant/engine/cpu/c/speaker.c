@@ -8,24 +8,6 @@
 
 #define VARIANCE_FLOOR 1e-12f
 
-// A block splits its channels into parts of the same size: the first one passes, each later one is convolved, from the third
-// on after adding what the one before gave.
-typedef struct {
-  int64_t num_parts;
-  Conv in;
-  const Conv *parts;  // all but the first
-  Conv out, squeeze, excite;
-} SpeakerBlock;
-
-typedef struct {
-  Conv first;
-  int64_t num_blocks;
-  const SpeakerBlock *blocks;
-  Conv joined;                   // of what all blocks gave, side by side
-  Conv attended, whole, scored;  // attended: to a frame; whole: to mean and deviation of all frames
-  Conv last;
-} SpeakerEncoder;
-
 // Activations
 
 INLINE Floats above(Floats x, float floor) {
@@ -134,8 +116,6 @@ static void embed(const SpeakerEncoder *s, float *x_vector, const float *x, int6
 
 // Entry
 
-// Encodes mel [n, mels] to x_vector [outputs of the last layer]. n is more than what a convolution reaches beyond an end.
-// Returns -1 if there is no memory.
 int encode_speaker(const SpeakerEncoder *s, const float *mel, int64_t n, float *x_vector) {
   int64_t channels = s->first.out, joined = s->joined.in, widest = most(s->first.in, most(joined, s->joined.out));
   for (int64_t i = 0; i < s->num_blocks; i++) widest = most(widest, s->blocks[i].in.out);

@@ -2,6 +2,7 @@
 // hundreds of products, and then sleep. They take pieces of a loop until none is left, so that a thread without a core,
 // which the other worker may have, holds up one piece and not a whole share.
 
+#include "api.h"
 #include "threads.h"
 
 #include <pthread.h>
@@ -91,11 +92,8 @@ void share(Part *part, const void *what, int64_t count, int64_t unit, int64_t wo
   pthread_mutex_unlock(&caller);
 }
 
-// The files that this was compiled from, as sources.py counts them.
 const char *sources_version(void) { return SOURCES_VERSION; }
 
-// Starts threads, so that so many share each loop, this one included. Only the first call has an effect. They end with
-// the process. Returns how many there are.
 int64_t use_threads(int64_t wanted) {
   pthread_mutex_lock(&caller);
   if (number_of_loop() == 0 && num_threads == 1) {

@@ -1,9 +1,7 @@
 """Steps of the talker on the CPU, each by two calls of compiled functions (sonorant.engine.cpu): for small models, and
 for rounded weights."""
 
-import ctypes
 from collections.abc import Sequence
-from ctypes import byref
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,7 @@ import torch
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.cpu.library import Kept, Pool, Sampling, Watch
+from sonorant.engine.cpu.library import NULL, Kept, at, structure
 from sonorant.engine.cpu.model import format_of, frames_of, stack_of
 from sonorant.engine.cpu.projection import CompiledProjection
 from sonorant.engine.model import sampling
@@ -75,7 +73,8 @@ class CompiledSteps:
         self._frames.penalty = kept.tensor(slots.penalty)
         self._frames.first = _sampling(slots.talker, kept)
         self._frames.later = _sampling(slots.predictor, kept)
-        self._pool = Pool(
+        self._pool = structure(
+            "Pool",
             storage=kept.tensor(cache.storage),
             num_positions=cache.storage.shape[2],
             table=kept.tensor(cache.table),
@@ -133,18 +132,18 @@ class CompiledSteps:
 
         `watched`: of the decode rows, which are the last ones."""
         head, are_watched = self.alignment_head, watched != NOT_WATCHED
-        watch = None
+        watch = NULL
         if head is not None and are_watched.any():
             first = np.full(len(x), -1, np.int64)
             first[len(x) - len(watched) :] = np.where(are_watched, watched, -1)
             logits: Float32Array = np.empty((len(x), WINDOW), np.float32)
-            watch = byref(Watch(head.layer, head.head, WINDOW, first.ctypes.data, logits.ctypes.data))
-        done = self._functions.stack_forward(
-            byref(self._stack), _at(x), len(x), _at(slots), _at(positions), byref(self._pool), watch
-        )
+            watch = structure(
+                "Watch", layer=head.layer, head=head.head, count=WINDOW, first=at(first), logits=at(logits)
+            )
+        done = self._functions.stack_forward(self._stack, at(x), len(x), at(slots), at(positions), self._pool, watch)
         if done != 0:
             raise MemoryError("there was not enough memory for a step of the talker")
-        if watch is not None:
+        if watch:
             self.text_logits = logits[len(x) - len(watched) :][are_watched]
 
     def _draw(self, hidden: Float32Array, slots: Int64Array, frames: Int64Array, may_end: Int64Array) -> Int16Array:
@@ -153,18 +152,12 @@ class CompiledSteps:
             return codes
         self.passes.add(len(hidden), len(hidden))
         done = self._functions.draw_frames(
-            byref(self._frames), _at(hidden), len(hidden), _at(slots), _at(frames), _at(may_end), _at(codes)
+            self._frames, at(hidden), len(hidden), at(slots), at(frames), at(may_end), at(codes)
         )
         if done != 0:
             raise MemoryError("there was not enough memory for frames of the code predictor")
         return codes
 
 
-def _at(array: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(array.ctypes.data)
-
-
-def _sampling(of: sampling.Sampling, kept: Kept) -> Sampling:
-    return Sampling(
-        kept.tensor(of.do_sample), kept.tensor(of.temperature), kept.tensor(of.top_k), kept.tensor(of.top_p)
-    )
+def _sampling(of: sampling.Sampling, kept: Kept) -> tuple[Any, ...]:
+    return tuple(map(kept.tensor, (of.do_sample, of.temperature, of.top_k, of.top_p)))
