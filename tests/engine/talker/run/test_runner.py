@@ -49,6 +49,12 @@ def runner(checkpoint: Checkpoint) -> TalkerRunner:
     return TalkerRunner(checkpoint, config_for(checkpoint))
 
 
+@pytest.fixture(scope="module")
+def alone(runner: TalkerRunner, checkpoint: Checkpoint) -> list[np.ndarray]:
+    """What each of `utterances` says when nobody else speaks."""
+    return [run_alone(runner, checkpoint, u) for u in utterances(checkpoint)]
+
+
 def config_for(checkpoint: Checkpoint) -> EngineConfig:
     return EngineConfig.of(
         checkpoint.folder,
@@ -117,9 +123,10 @@ def test_every_build_says_what_plain_operations_say(
             np.testing.assert_array_equal(run_alone(runner, checkpoint, utterance), codes, err_msg=build)
 
 
-def test_a_stream_says_the_same_alone_and_in_any_company(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+def test_a_stream_says_the_same_alone_and_in_any_company(
+    runner: TalkerRunner, checkpoint: Checkpoint, alone: list[np.ndarray]
+) -> None:
     made = utterances(checkpoint)
-    alone = [run_alone(runner, checkpoint, u) for u in made]
     assert len({codes.tobytes() for codes in alone}) == len(alone)
     together = run(runner, checkpoint, [Admission(u, i, pages_of(i)) for i, u in enumerate(made)])
     staggered = run(
@@ -142,29 +149,30 @@ def test_so_it_does_with_two_threads(runner: TalkerRunner, checkpoint: Checkpoin
 
 
 @pytest.mark.parametrize("chunk_rows", [1, 3, 16, 17])
-def test_a_prompt_may_go_in_by_pieces(runner: TalkerRunner, checkpoint: Checkpoint, chunk_rows: int) -> None:
-    made = [u for u in utterances(checkpoint) if u.plan.num_rows > 20]
-    whole = [run_alone(runner, checkpoint, u) for u in made]
-    pieces = run(runner, checkpoint, [Admission(u, i, pages_of(i), chunk_rows=chunk_rows) for i, u in enumerate(made)])
-    for one, other in zip(whole, pieces, strict=True):
+def test_a_prompt_may_go_in_by_pieces(
+    runner: TalkerRunner, checkpoint: Checkpoint, alone: list[np.ndarray], chunk_rows: int
+) -> None:
+    long = [(u, codes) for u, codes in zip(utterances(checkpoint), alone, strict=True) if u.plan.num_rows > 20]
+    admissions = [Admission(u, i, pages_of(i), chunk_rows=chunk_rows) for i, (u, _) in enumerate(long)]
+    for (_, one), other in zip(long, run(runner, checkpoint, admissions), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-def test_pages_need_not_be_consecutive(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
-    utterance = max(utterances(checkpoint), key=lambda u: u.plan.num_rows)
-    expected = run_alone(runner, checkpoint, utterance)
+def test_pages_need_not_be_consecutive(runner: TalkerRunner, checkpoint: Checkpoint, alone: list[np.ndarray]) -> None:
+    made = zip(utterances(checkpoint), alone, strict=True)
+    utterance, expected = max(made, key=lambda pair: pair[0].plan.num_rows)
     scattered = tuple(np.random.default_rng(1).permutation(runner.num_pages)[:PAGES_PER_SLOT].tolist())
     (codes,) = run(runner, checkpoint, [Admission(utterance, 3, scattered)])
     np.testing.assert_array_equal(codes, expected)
 
 
-def test_pages_may_be_given_later(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
+def test_pages_may_be_given_later(runner: TalkerRunner, checkpoint: Checkpoint, alone: list[np.ndarray]) -> None:
     made = utterances(checkpoint)
     scattered = np.random.default_rng(1).permutation(NUM_SLOTS * PAGES_PER_SLOT).reshape(NUM_SLOTS, -1).tolist()
     for pages in (map(pages_of, range(NUM_SLOTS)), map(tuple, scattered)):
         growing = [Admission(u, i, p, grows=True) for i, (u, p) in enumerate(zip(made, pages, strict=True))]
-        for utterance, codes in zip(made, run(runner, checkpoint, growing), strict=True):
-            np.testing.assert_array_equal(codes, run_alone(runner, checkpoint, utterance))
+        for expected, codes in zip(alone, run(runner, checkpoint, growing), strict=True):
+            np.testing.assert_array_equal(codes, expected)
         assert sum(a.num_pages for a in growing) > sum(-(-a.utterance.plan.num_rows // 16) for a in growing)
 
 
@@ -190,20 +198,19 @@ def test_only_what_may_be_sampled_is(runner: TalkerRunner, checkpoint: Checkpoin
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_a_stream_without_usable_scores_is_told_and_spoils_no_other(
-    runner: TalkerRunner, checkpoint: Checkpoint, value: float
+    runner: TalkerRunner, checkpoint: Checkpoint, alone: list[np.ndarray], value: float
 ) -> None:
     """Neither those beside it nor those that get its pages after it."""
-    made = utterances(checkpoint)[:4]
-    expected = [run_alone(runner, checkpoint, u) for u in made]
+    made, expected = utterances(checkpoint)[:4], alone[:4]
     hidden = checkpoint.talker.stack.hidden_size
     broken = dataclasses.replace(made[3], x_vector=np.full(hidden, value, np.float32), num_frames=2)
     together = run(runner, checkpoint, [Admission(u, i, pages_of(i)) for i, u in enumerate([*made[:3], broken])])
     assert together[3][0, 0] == BROKEN
-    for codes, alone in zip(together[:3], expected, strict=False):
-        np.testing.assert_array_equal(codes, alone)
-    for utterance, alone in zip(made, expected, strict=True):
+    for codes, whole in zip(together[:3], expected, strict=False):
+        np.testing.assert_array_equal(codes, whole)
+    for utterance, whole in zip(made, expected, strict=True):
         (codes,) = run(runner, checkpoint, [Admission(utterance, 3, pages_of(3), chunk_rows=5)])
-        np.testing.assert_array_equal(codes, alone)
+        np.testing.assert_array_equal(codes, whole)
 
 
 def test_the_end_token_comes_when_it_may(runner: TalkerRunner, checkpoint: Checkpoint) -> None:
