@@ -1,14 +1,16 @@
 """The talker says, code by code, what the official package says (make_goldens.py wrote the goldens)."""
 
 import dataclasses
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sonorant.engine.checkpoint.config import load_checkpoint
+from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.talker.run.runner import TalkerRunner
 from tests.engine.talker.driver import prepare, run_alone
@@ -18,12 +20,29 @@ from tests.tiny_checkpoint import write_tiny_checkpoint
 GOLDENS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "goldens" / "talker.json").read_text())
 
 
+Speaking = tuple[Checkpoint, TalkerRunner]
+
+
+@pytest.fixture(scope="module")
+def speaking(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str, str], Speaking]:
+    """Makes the runner of a task, size and device, once."""
+
+    @functools.cache
+    def make(task: str, sizes: str, device: str) -> Speaking:
+        folder = write_tiny_checkpoint(tmp_path_factory.mktemp("checkpoint"), task, **SIZES[sizes])
+        config = EngineConfig.of(folder, talker_device=device, dtype="float32", num_slots=1, max_context=256)
+        checkpoint = load_checkpoint(folder)
+        return checkpoint, TalkerRunner(checkpoint, config)
+
+    return make
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("golden", GOLDENS, ids=lambda g: f"{g['task']}-{g['sizes']}-{g['language']}")
-def test_greedy_codes_are_the_official_ones(golden: dict[str, Any], tmp_path: Path, device: str) -> None:
-    checkpoint = load_checkpoint(write_tiny_checkpoint(tmp_path, golden["task"], **SIZES[golden["sizes"]]))
-    config = EngineConfig.of(tmp_path, talker_device=device, dtype="float32", num_slots=1, max_context=256)
-    runner = TalkerRunner(checkpoint, config)
+def test_greedy_codes_are_the_official_ones(
+    golden: dict[str, Any], speaking: Callable[[str, str, str], Speaking], device: str
+) -> None:
+    checkpoint, runner = speaking(golden["task"], golden["sizes"], device)
     sampling = dataclasses.replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
     params = {
         key: golden[key]

@@ -66,6 +66,12 @@ def expected(folder: Path, codes: Int16Array) -> np.ndarray:
         return new_runner(folder).decode([0, 1, 2], codes)
 
 
+@pytest.fixture(scope="module")
+def whole(runner: Code2WavRunner, codes: Int16Array) -> np.ndarray:
+    """The same by compiled functions."""
+    return begun(runner).decode([0, 1, 2], codes)
+
+
 def new_runner(folder: Path) -> Code2WavRunner:
     config = EngineConfig.of(folder, num_slots=3, code2wav_device="cpu", code2wav_dtype="float32")
     return Code2WavRunner(load_checkpoint(folder), config, float_output=True)
@@ -97,8 +103,9 @@ def test_every_build_makes_what_plain_operations_make(
 
 
 @pytest.mark.parametrize("chunks", [[1] * NUM_FRAMES, [1, 2, 4, 8, 12, 3], [29, 1]])
-def test_chunks_and_company_change_no_bit(runner: Code2WavRunner, codes: Int16Array, chunks: list[int]) -> None:
-    whole = begun(runner).decode([0, 1, 2], codes)
+def test_chunks_and_company_change_no_bit(
+    runner: Code2WavRunner, codes: Int16Array, whole: np.ndarray, chunks: list[int]
+) -> None:
     begun(runner)
     made: list[list[np.ndarray]] = [[], [], []]
     first = 0
@@ -112,9 +119,8 @@ def test_chunks_and_company_change_no_bit(runner: Code2WavRunner, codes: Int16Ar
     np.testing.assert_array_equal([np.concatenate(parts) for parts in made], whole)
 
 
-def test_threads_change_no_bit(folder: Path, runner: Code2WavRunner, codes: Int16Array, tmp_path: Path) -> None:
+def test_threads_change_no_bit(folder: Path, whole: np.ndarray, codes: Int16Array, tmp_path: Path) -> None:
     """A copy of the library has its own threads, which end with the process as those of the library do."""
-    whole = begun(runner).decode([0, 1, 2], codes)
     copy = load(Path(shutil.copy(chosen() or "", tmp_path)))
     assert copy.use_threads(3) == 3
     with pytest.MonkeyPatch.context() as patch:
@@ -124,9 +130,10 @@ def test_threads_change_no_bit(folder: Path, runner: Code2WavRunner, codes: Int1
 
 
 @pytest.mark.parametrize("parts", [[20], [1, 2, 17], [16, 3, 1]])
-def test_what_nobody_hears_leaves_the_same_state(runner: Code2WavRunner, codes: Int16Array, parts: list[int]) -> None:
+def test_what_nobody_hears_leaves_the_same_state(
+    runner: Code2WavRunner, codes: Int16Array, whole: np.ndarray, parts: list[int]
+) -> None:
     """Also if it comes in parts, of which some are shorter than what a layer's state reaches back."""
-    whole = begun(runner).decode([0, 1, 2], codes)
     begun(runner)
     first = 0
     for size in parts:
@@ -179,9 +186,8 @@ def kept(folder: Path, rounded: bool) -> Path:
 
 
 def test_a_later_start_maps_what_an_earlier_one_kept(
-    folder: Path, runner: Code2WavRunner, codes: Int16Array, kept: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, codes: Int16Array, whole: np.ndarray, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = begun(runner).decode([0, 1, 2], codes)
     monkeypatch.setattr(loading, "load_module", None)  # the checkpoint is not read
     np.testing.assert_array_equal(new_runner(folder).decode([0, 1, 2], codes), whole)
 
@@ -189,15 +195,14 @@ def test_a_later_start_maps_what_an_earlier_one_kept(
 @pytest.mark.parametrize("damage", ["a bit", "half", "no checksum", "a folder of which nothing can be made"])
 def test_what_was_kept_and_is_damaged_is_made_again_and_told(
     folder: Path,
-    runner: Code2WavRunner,
     codes: Int16Array,
+    whole: np.ndarray,
     kept: Path,
     tmp_path: Path,
     damage: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    whole = begun(runner).decode([0, 1, 2], codes)
     # The runner has mapped the other one.
     file = Path(shutil.copytree(kept.parent, tmp_path / "sonorant")) / kept.name
     data = file.read_bytes()
