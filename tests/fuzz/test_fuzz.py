@@ -16,7 +16,7 @@ NUM_ROUNDS = {
     "forms": 60,
     "bursts": 8,
     "sessions": 5,
-    "resumes": 10,
+    "resumes": 5,
     "uploads": 500,
     "files": 150,
 }

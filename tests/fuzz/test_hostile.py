@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import grpc
+import pytest
 
 from tests.fuzz.rounds import target
 from tests.measure.attacks import ATTACKS
@@ -17,6 +18,7 @@ NUM_UTTERANCES = 2
 TEXT = "All of this is heard."
 
 
+@pytest.mark.slow
 async def test_listeners_lose_nothing_beside_a_hostile_client(tmp_path: Path) -> None:
     async with target(tmp_path) as under_fire:
         server, under_fire.engine.checks_codes = under_fire.server, False

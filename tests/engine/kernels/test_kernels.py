@@ -107,7 +107,7 @@ def test_frame_attention(shape: tuple[int, int, int], dtype: torch.dtype, config
     head_norm = HeadNorm(norm.weight, norm.eps, case.rotary.cos.flatten(1), case.rotary.sin.flatten(1))
     keys, values = randn(2, 3, 11, shape[1], shape[2], dtype=dtype)
     twin_keys, twin_values = keys.clone(), values.clone()
-    for position in (1, 2, 3, 10):
+    for position in (1, 2, 10):
         x = randn(6 if position == 1 else 3, 48, dtype=dtype)
         ours = frame_attention(case.attention.qkv_proj(x), head_norm, keys, values, position=position)
         attended = []

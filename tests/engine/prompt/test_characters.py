@@ -90,7 +90,10 @@ def test_relatives_that_no_list_has(ascii_tokenizer: Tokenizer, kind: str) -> No
 
 
 def test_every_character_is_folded_to_printable_ascii() -> None:
+    """Of a million that mean nothing or are for private use, one in 251."""
     for code in range(sys.maxunicode + 1):
+        if code % 251 and unicodedata.category(chr(code)) in ("Cn", "Co"):
+            continue
         given = said(chr(code))
         assert all(char == GAP or (char.isascii() and char.isprintable()) for char in given), hex(code)
         if chr(code).isascii() and chr(code).isprintable():

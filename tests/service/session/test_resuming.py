@@ -139,7 +139,7 @@ async def test_silence_that_was_not_sent_counts_for_nothing(silent_ms: int, rate
         one, two, three = (spoken(part, 7)[48 * silent_ms :] for part in parts_of(SENTENCES))
         at_once = one + two + bytes(130 * 48) + three
         assert audio(whole) == at_once if rate_hz == 24_000 else len(audio(whole)) == len(at_once) * 2 // 3
-        for limit in range(1, len(whole)):
+        for limit in range(1, len(whole), 2):
             assert audio(await heard(server, speak, [limit])) == audio(whole), limit
 
 
