@@ -1,5 +1,6 @@
 """What is foretold of memory is what the loaded model takes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,15 @@ def test_the_published_sizes() -> None:
     assert talker_need(checkpoint, config.but(num_pages=7)).state == 7 * 16 * 28 * 2 * 8 * 128 * 2
     half, full = (code2wav_need(checkpoint, config.but(code2wav_dtype=dtype)) for dtype in ("float16", "float32"))
     assert (2 * half.weights, 2 * half.state, 2 * half.activations) == (full.weights, full.state, full.activations)
+
+
+def test_beside_a_standby_the_codec_is_taken_to_end_in_float16() -> None:
+    """One that does not takes the standby's memory; as float32, it cost the KV cache two pages of five."""
+    checkpoint = load_checkpoint(PRESETS_DIR / "qwen3-tts-12hz-1.7b-customvoice")
+    config = EngineConfig.of(checkpoint.folder, code2wav_device="cpu", code2wav_dtype="auto")
+    half, full = (code2wav_need(checkpoint, config.but(code2wav_dtype=dtype)) for dtype in ("float16", "float32"))
+    assert code2wav_need(checkpoint, config) == full
+    assert code2wav_need(checkpoint, replace(config, shares_with_standby=True)) == half
 
 
 def test_what_does_not_fit_is_refused_with_the_numbers() -> None:

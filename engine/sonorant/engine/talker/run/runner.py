@@ -72,7 +72,8 @@ class TalkerRunner:
             torch.cuda.empty_cache()  # of the weights as they were read: Code2Wav and the streams need it
         start.phase("weights")
         allowed_bytes = allowed_beside_weights(checkpoint, config)
-        self.num_pages = fitting_num_pages(checkpoint, config, dtype, memory_budget_bytes(device, allowed_bytes))
+        budget_bytes = memory_budget_bytes(device, allowed_bytes, with_standby=config.shares_with_standby)
+        self.num_pages = fitting_num_pages(checkpoint, config, dtype, budget_bytes)
         self._cache = KVCache(checkpoint.talker.stack, config.talker, self.num_pages, device, dtype)
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
         parts = (talker, checkpoint, config, self._cache, self._slots)
