@@ -14,6 +14,7 @@ BARE = "ulimit -n 256 && exec <&-"
 FEW_FILES = "at most 256 files may be open in each process"
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 async def test_a_server_without_stdin_and_with_few_files_serves_and_ends_in_order(
     tmp_path: Path,

@@ -274,6 +274,7 @@ def test_a_port_in_use_is_told_at_once(server: ServerProcesses, tmp_path: Path) 
     assert "is another server running there?" in said
 
 
+@pytest.mark.rare
 def test_a_process_that_cannot_start_ends_the_others(tmp_path: Path) -> None:
     """Its admin port, the second one counted up, is in use."""
     with socket.create_server(("127.0.0.1", 0)) as used:

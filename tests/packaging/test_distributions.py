@@ -96,6 +96,7 @@ def test_the_client_is_small_and_quick_to_import(client: Environment) -> None:
     assert min(float(client("-c", timed)) for _ in range(3)) < MAX_IMPORT_S, "the first one compiles"
 
 
+@pytest.mark.rare
 def test_the_client_has_types(client: Environment, tmp_path: Path) -> None:
     (tmp_path / "caller.py").write_text(TYPED)
     checked = subprocess.run(

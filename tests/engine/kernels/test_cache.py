@@ -24,6 +24,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 def test_kernels_are_compiled_without_a_folder_for_them(tmp_path: Path) -> None:
     """A folder below a file is one that nobody, root included, can make or write to."""

@@ -224,6 +224,7 @@ async def test_one_that_dies_takes_nobody_along_and_its_places_come_back(
     assert_same(await said(servers.pools[0], 0), expected[0])
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 async def test_one_may_die_again_and_again(servers: Servers, expected: list[Heard]) -> None:
     """No id comes again, and the rings are taken over wherever they stand."""

@@ -123,6 +123,7 @@ def assert_the_same(checkpoint: Checkpoint, device: str, num_slots: int, made: l
         np.testing.assert_array_equal(codes, one_by_one[stream_id])
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 def test_nobody_waits_for_a_device_that_has_failed(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sonorant.engine.kernels.talker.attention.WARPS_WANTED", 1)  # each costs milliseconds here

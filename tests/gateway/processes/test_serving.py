@@ -195,6 +195,7 @@ async def test_several_processes_end_with_the_one_that_started_them(tmp_path: Pa
     assert "the process that started this one is gone" in process.log
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 async def test_several_processes_that_cannot_listen_end_with_a_message(tmp_path: Path) -> None:
     none = tmp_path / "none.pem"

@@ -360,6 +360,7 @@ async def test_calls_that_send_nothing_are_given_up() -> None:
         assert patient.pcm
 
 
+@pytest.mark.rare
 @pytest.mark.slow
 def test_the_server_does_not_start_with_files_it_cannot_use(tmp_path: Path) -> None:
     for arguments, hint in (
