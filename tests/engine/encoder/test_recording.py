@@ -8,7 +8,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sonorant.engine.encoder import containers
@@ -236,6 +236,7 @@ def test_a_decompression_bomb_is_not_decoded_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC", "OGG", "MP3"])
+@settings(max_examples=50)  # of each kind
 @given(st.data())
 def test_truncated_and_damaged_files_are_read_or_refused(kind: str, data: st.DataObject) -> None:
     file = bytearray(spoken(1.5, kind=kind))

@@ -217,7 +217,7 @@ async def random_talk(server: Served, rng: random.Random) -> None:
         assert text[mark.text_start : mark.text_end] == mark.text
 
 
-@pytest.mark.parametrize(("frame_s", "num_talks"), [(0.0, 60), (0.002, 20)])
+@pytest.mark.parametrize(("frame_s", "num_talks"), [(0.0, 30), (0.002, 20)])
 async def test_any_edits_at_any_time(frame_s: float, num_talks: int) -> None:
     engine = FakeEngine(frame_s=frame_s)
     async with served(engine) as server:

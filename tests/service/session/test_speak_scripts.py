@@ -14,7 +14,7 @@ from tests.service.harness import Served, Stub, eventually, served
 from tests.service.scripts import check, draw
 from tests.service.session._support import Trouble, none, run, workers_die
 
-NUM_SESSIONS = 120
+NUM_SESSIONS = 80
 NUM_CHANNELS = 4
 
 
