@@ -6,22 +6,11 @@ Layout (as published): `config.json`, `generation_config.json`, `vocab.json`, `m
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from sonorant.engine.checkpoint.json import (
-    CODE_PREDICTOR_DEFAULTS,
-    CODEC_DECODER_DEFAULTS,
-    CODEC_DEFAULTS,
-    CODEC_TYPE,
-    GENERATION_DEFAULTS,
-    MODEL_DEFAULTS,
-    SPEAKER_ENCODER_DEFAULTS,
-    TALKER_DEFAULTS,
-    Json,
-    Section,
-)
+from sonorant.engine.checkpoint.json import Json, Section, key
 from sonorant.engine.checkpoint.sampling_ranges import out_of_range
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.types import SamplingParams
@@ -30,40 +19,42 @@ Characters = Literal["ascii", "unicode"]
 CHARACTERS: tuple[Characters, ...] = ("ascii", "unicode")
 TaskName = Literal["custom_voice", "voice_design", "base"]
 TASKS: tuple[TaskName, ...] = ("custom_voice", "voice_design", "base")
+CODEC_TYPE = "qwen3_tts_tokenizer_12hz"
 MIN_NEW_TOKENS = 2  # fixed in Qwen3TTSForConditionalGeneration.generate
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TransformerConfig:
     """Sizes of one decoder stack: talker, code predictor or the codec's transformer."""
 
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
+    hidden_size: int = key(1024)
+    intermediate_size: int = key(3072)
+    num_layers: int = key(name="num_hidden_layers")
+    num_heads: int = key(16, "num_attention_heads")
+    num_kv_heads: int = key(name="num_key_value_heads")
     head_dim: int
-    rms_norm_eps: float
-    rope_theta: float
-    attention_bias: bool
+    rms_norm_eps: float = key(1e-6)
+    rope_theta: float = key(10000)
+    attention_bias: bool = key(False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TalkerModelConfig:
     stack: TransformerConfig
-    vocab_size: int  # rows of the codec embedding table: codes and control ids
-    text_vocab_size: int
-    text_hidden_size: int
-    num_codebooks: int
-    codec_pad_id: int
-    codec_bos_id: int
-    codec_eos_id: int
-    codec_think_id: int
-    codec_nothink_id: int
-    codec_think_bos_id: int
-    codec_think_eos_id: int
-    language_ids: Mapping[str, int]  # lower-case name -> codec id, dialects included
-    speaker_ids: Mapping[str, int]  # lower-case name -> codec id
+    vocab_size: int = key(3072)  # rows of the codec embedding table: codes and control ids
+    text_vocab_size: int = key()
+    text_hidden_size: int = key(2048)
+    num_codebooks: int = key(32, "num_code_groups")
+    codec_pad_id: int = key(4196, table="vocab_size")
+    codec_bos_id: int = key(4197, table="vocab_size")
+    codec_eos_id: int = key(4198, "codec_eos_token_id", table="vocab_size")
+    codec_think_id: int = key(4202, table="vocab_size")
+    codec_nothink_id: int = key(4203, table="vocab_size")
+    codec_think_bos_id: int = key(4204, table="vocab_size")
+    codec_think_eos_id: int = key(4205, table="vocab_size")
+    # Lower-case name -> codec id, dialects included:
+    language_ids: Mapping[str, int] = key(name="codec_language_id", table="vocab_size")
+    speaker_ids: Mapping[str, int] = key(name="spk_id", table="vocab_size")  # lower-case name -> codec id
     speaker_dialects: Mapping[str, str]  # lower-case name -> dialect, only for speakers that have one
 
     @property
@@ -72,39 +63,39 @@ class TalkerModelConfig:
         return range(max(0, self.vocab_size - 1024), self.vocab_size)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CodePredictorConfig:
     stack: TransformerConfig
-    vocab_size: int  # codes per codebook
-    num_codebooks: int  # at least the talker's; there are tables and heads for one fewer
+    vocab_size: int = key(2048)  # codes per codebook
+    num_codebooks: int = key(32, "num_code_groups")  # at least the talker's; there are tables and heads for one fewer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SpeakerEncoderConfig:
     """Reference: qwen_tts/core/models/configuration_qwen3_tts.py, Qwen3TTSSpeakerEncoderConfig."""
 
-    enc_dim: int
-    sample_rate: int
-    mel_dim: int
-    channels: tuple[int, ...]
-    kernel_sizes: tuple[int, ...]
-    dilations: tuple[int, ...]
-    attention_channels: int
-    res2net_scale: int
-    se_channels: int
+    enc_dim: int = key(1024)
+    sample_rate: int = key(24000)
+    mel_dim: int = key(128)
+    channels: tuple[int, ...] = key((512, 512, 512, 512, 1536), "enc_channels")
+    kernel_sizes: tuple[int, ...] = key((5, 3, 3, 3, 1), "enc_kernel_sizes")
+    dilations: tuple[int, ...] = key((1, 2, 3, 4, 1), "enc_dilations")
+    attention_channels: int = key(128, "enc_attention_channels")
+    res2net_scale: int = key(8, "enc_res2net_scale")
+    se_channels: int = key(128, "enc_se_channels")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CodecDecoderConfig:
     stack: TransformerConfig
-    sliding_window: int  # query q sees keys q - window + 1 .. q
-    latent_dim: int
-    codebook_dim: int
-    codebook_size: int
-    decoder_dim: int
-    num_quantizers: int
-    upsample_rates: tuple[int, ...]
-    upsampling_ratios: tuple[int, ...]
+    sliding_window: int = key(72)  # query q sees keys q - window + 1 .. q
+    latent_dim: int = key(1024)
+    codebook_dim: int = key()
+    codebook_size: int = key(2048)
+    decoder_dim: int = key(1536)
+    num_quantizers: int = key(16)
+    upsample_rates: tuple[int, ...] = key((8, 5, 4, 3))
+    upsampling_ratios: tuple[int, ...] = key((2, 2))
 
     @property
     def vector_dim(self) -> int:
@@ -116,30 +107,30 @@ class CodecDecoderConfig:
         return math.prod(self.upsample_rates) * math.prod(self.upsampling_ratios)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CodecConfig:
     decoder: CodecDecoderConfig
     encoder: Json  # as in the file; sonorant.engine.model.codec.codec_encoder_config interprets it
-    encoder_valid_num_quantizers: int
-    input_sample_rate: int
-    output_sample_rate: int
     frame_samples: int
-    encode_frame_samples: int
+    encoder_valid_num_quantizers: int = key(16)
+    input_sample_rate: int = key(24000)
+    output_sample_rate: int = key(24000)
+    encode_frame_samples: int = key(1920, "encode_downsample_rate")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TextIds:
     """The text ids that prompts need."""
 
-    im_start: int
-    im_end: int
-    assistant: int
-    tts_pad: int
-    tts_bos: int
-    tts_eos: int
+    im_start: int = key(151644, "im_start_token_id", table="text_vocab_size")
+    im_end: int = key(151645, "im_end_token_id", table="text_vocab_size")
+    assistant: int = key(77091, "assistant_token_id", table="text_vocab_size")
+    tts_pad: int = key(151671, "tts_pad_token_id", table="text_vocab_size")
+    tts_bos: int = key(151672, "tts_bos_token_id", table="text_vocab_size")
+    tts_eos: int = key(151673, "tts_eos_token_id", table="text_vocab_size")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     """Everything the JSON files of one folder say."""
 
@@ -154,10 +145,12 @@ class Checkpoint:
     codec: CodecConfig
     speaker_encoder: SpeakerEncoderConfig | None  # None unless `task` is base
     default_sampling: SamplingParams  # generation_config.json; seed 0
-    max_segment_chars: int  # generation_config.json: how much text it speaks well in one go
-    silent_first_frames: int  # generation_config.json: in how many frames at its beginning it may be silent
-    ends_quieter_db: float  # generation_config.json: the end of a text, than the end of a sentence within it
-    characters: Characters  # generation_config.json: those it was trained on; all others are folded to them
+    # Our own keys of generation_config.json, as config.json is a part of the fingerprint by which stored voices know a
+    # checkpoint:
+    characters: Characters  # those it was trained on; all others are folded to them
+    max_segment_chars: int = key(1000)  # how much text it speaks well in one go
+    silent_first_frames: int = key(0, least=0)  # in how many frames at its beginning it may be silent
+    ends_quieter_db: float = key(0.0)  # the end of a text, than the end of a sentence within it
 
     @property
     def frame_rate_hz(self) -> float:
@@ -179,33 +172,30 @@ class Checkpoint:
 
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read the JSON files. Raises CheckpointError that names the file and key that is missing or unusable."""
-    config = Section.read(folder / "config.json", MODEL_DEFAULTS)
+    config = Section.read(folder / "config.json")
     task = config.text("tts_model_type")
     if task not in TASKS:
         raise CheckpointError(f"{config.path}: tts_model_type is {task!r}; supported are {', '.join(TASKS)}")
-    if config.text("tokenizer_type") != CODEC_TYPE:
-        raise CheckpointError(
-            f"{config.path}: tokenizer_type is {config.text('tokenizer_type')!r}; only {CODEC_TYPE} is supported"
-        )
-    talker = config.section("talker_config", TALKER_DEFAULTS)
-    generation = Section.read(folder / "generation_config.json", GENERATION_DEFAULTS)
-    checkpoint = Checkpoint(
+    if (codec_type := config.text("tokenizer_type", CODEC_TYPE)) != CODEC_TYPE:
+        raise CheckpointError(f"{config.path}: tokenizer_type is {codec_type!r}; only {CODEC_TYPE} is supported")
+    generation = Section.read(folder / "generation_config.json")
+    of_talker = config.section("talker_config")
+    talker = _talker(of_talker)
+    of_predictor = of_talker.section("code_predictor_config")
+    stack = _stack(of_predictor, num_layers=5, num_kv_heads=8, head_dim=128)
+    checkpoint = generation.make(
+        Checkpoint,
         folder=folder,
         name=folder.resolve().name,
         task=task,
-        size=config.text("tts_model_size"),
+        size=config.text("tts_model_size", ""),
         dtype=str(config.values.get("dtype") or config.values.get("torch_dtype") or "bfloat16"),
-        text_ids=_text_ids(config, talker),
-        talker=_talker(talker),
-        code_predictor=_code_predictor(talker.section("code_predictor_config", CODE_PREDICTOR_DEFAULTS)),
-        codec=_codec(Section.read(folder / "speech_tokenizer" / "config.json", CODEC_DEFAULTS)),
-        speaker_encoder=_speaker_encoder(config.section("speaker_encoder_config", SPEAKER_ENCODER_DEFAULTS))
-        if task == "base"
-        else None,
+        text_ids=config.make(TextIds, {"text_vocab_size": talker.text_vocab_size}),
+        talker=talker,
+        code_predictor=of_predictor.make(CodePredictorConfig, stack=stack),
+        codec=_codec(Section.read(folder / "speech_tokenizer" / "config.json")),
+        speaker_encoder=config.section("speaker_encoder_config").make(SpeakerEncoderConfig) if task == "base" else None,
         default_sampling=_default_sampling(generation),
-        max_segment_chars=generation.size("max_segment_chars"),
-        silent_first_frames=generation.size("silent_first_frames", least=0),
-        ends_quieter_db=generation.number("ends_quieter_db"),
         characters=_characters(generation),
     )
     _check_consistent(checkpoint)
@@ -241,42 +231,10 @@ def _check_consistent(c: Checkpoint) -> None:
         )
 
 
-def _text_ids(c: Section, talker: Section) -> TextIds:
-    def text_id(key: str) -> int:
-        return c.id(key, "text_vocab_size", of=talker)
-
-    return TextIds(
-        im_start=text_id("im_start_token_id"),
-        im_end=text_id("im_end_token_id"),
-        assistant=text_id("assistant_token_id"),
-        tts_pad=text_id("tts_pad_token_id"),
-        tts_bos=text_id("tts_bos_token_id"),
-        tts_eos=text_id("tts_eos_token_id"),
-    )
-
-
 def _talker(c: Section) -> TalkerModelConfig:
-    def codec_id(key: str) -> int:
-        return c.id(key, "vocab_size", of=c)
-
-    language_ids = c.ids("codec_language_id", "vocab_size")
-    return TalkerModelConfig(
-        stack=_stack(c),
-        vocab_size=c.size("vocab_size"),
-        text_vocab_size=c.size("text_vocab_size"),
-        text_hidden_size=c.size("text_hidden_size"),
-        num_codebooks=c.size("num_code_groups"),
-        codec_pad_id=codec_id("codec_pad_id"),
-        codec_bos_id=codec_id("codec_bos_id"),
-        codec_eos_id=codec_id("codec_eos_token_id"),
-        codec_think_id=codec_id("codec_think_id"),
-        codec_nothink_id=codec_id("codec_nothink_id"),
-        codec_think_bos_id=codec_id("codec_think_bos_id"),
-        codec_think_eos_id=codec_id("codec_think_eos_id"),
-        language_ids=language_ids,
-        speaker_ids=c.ids("spk_id", "vocab_size"),
-        speaker_dialects=_speaker_dialects(c, language_ids),
-    )
+    stack = _stack(c, num_layers=20, num_kv_heads=2, intermediate_size=2048)
+    talker = c.make(TalkerModelConfig, stack=stack, speaker_dialects={})
+    return replace(talker, speaker_dialects=_speaker_dialects(c, talker.language_ids))
 
 
 def _speaker_dialects(c: Section, language_ids: Mapping[str, int]) -> dict[str, str]:
@@ -289,106 +247,65 @@ def _speaker_dialects(c: Section, language_ids: Mapping[str, int]) -> dict[str, 
     return dialects
 
 
-def _code_predictor(c: Section) -> CodePredictorConfig:
-    return CodePredictorConfig(
-        stack=_stack(c), vocab_size=c.size("vocab_size"), num_codebooks=c.size("num_code_groups")
-    )
-
-
 def _codec(c: Section) -> CodecConfig:
-    d = c.section("decoder_config", CODEC_DECODER_DEFAULTS)
-    decoder = CodecDecoderConfig(
-        stack=_stack(d),
-        sliding_window=d.size("sliding_window"),
-        latent_dim=d.size("latent_dim"),
-        codebook_dim=d.size("codebook_dim"),
-        codebook_size=d.size("codebook_size"),
-        decoder_dim=d.size("decoder_dim"),
-        num_quantizers=d.size("num_quantizers"),
-        upsample_rates=d.sizes("upsample_rates"),
-        upsampling_ratios=d.sizes("upsampling_ratios"),
-    )
+    d = c.section("decoder_config")
+    decoder = d.make(CodecDecoderConfig, stack=_stack(d, num_layers=8, num_kv_heads=16, rms_norm_eps=1e-5))
     # The official package cuts each frame's audio to decode_upsample_rate samples; a larger number changes nothing.
-    if c.size("decode_upsample_rate") < decoder.frame_samples:
+    if (rate := c.size("decode_upsample_rate", 1920)) < decoder.frame_samples:
         raise CheckpointError(
-            f"{c.path}: decode_upsample_rate is {c.integer('decode_upsample_rate')}; it must be at least the "
-            f"{decoder.frame_samples} samples that the decoder's rates make of a frame"
+            f"{c.path}: decode_upsample_rate is {rate}; it must be at least the {decoder.frame_samples} samples that "
+            "the decoder's rates make of a frame"
         )
-    return CodecConfig(
-        decoder=decoder,
-        encoder=c.table("encoder_config"),
-        encoder_valid_num_quantizers=c.size("encoder_valid_num_quantizers"),
-        input_sample_rate=c.size("input_sample_rate"),
-        output_sample_rate=c.size("output_sample_rate"),
-        frame_samples=decoder.frame_samples,
-        encode_frame_samples=c.size("encode_downsample_rate"),
-    )
+    encoder = c.table("encoder_config")
+    return c.make(CodecConfig, decoder=decoder, encoder=encoder, frame_samples=decoder.frame_samples)
 
 
-def _stack(c: Section) -> TransformerConfig:
-    if c.text("hidden_act") != "silu":
-        raise CheckpointError(f"{c.path}: hidden_act is {c.text('hidden_act')!r}; only silu is supported")
+def _stack(c: Section, **defaults: Any) -> TransformerConfig:
+    """`defaults`: in place of those that TransformerConfig declares."""
+    if (act := c.text("hidden_act", "silu")) != "silu":
+        raise CheckpointError(f"{c.path}: hidden_act is {act!r}; only silu is supported")
     scaling = c.table("rope_scaling")
     rope_type = scaling.get("rope_type", scaling.get("type", "default"))
     if rope_type != "default":
         raise CheckpointError(f"{c.path}: rope_scaling has rope_type {rope_type!r}; only default is supported")
-    if c.flag("use_sliding_window"):
+    if c.flag("use_sliding_window", False):
         raise CheckpointError(f"{c.path}: use_sliding_window is on; only full attention is supported")
-    heads, kv_heads = c.size("num_attention_heads"), c.size("num_key_value_heads")
+    return transformer_config(c, **defaults)
+
+
+def transformer_config(c: Section, **defaults: Any) -> TransformerConfig:
+    sizes = c.make(TransformerConfig, defaults=defaults, head_dim=0)
+    heads, kv_heads = sizes.num_heads, sizes.num_kv_heads
     if heads % kv_heads:
         raise CheckpointError(f"{c.path}: {heads} attention heads cannot share {kv_heads} key-value heads evenly")
-    hidden_size = c.size("hidden_size")
-    return TransformerConfig(
-        hidden_size=hidden_size,
-        intermediate_size=c.size("intermediate_size"),
-        num_layers=c.size("num_hidden_layers"),
-        num_heads=heads,
-        num_kv_heads=kv_heads,
-        head_dim=c.size("head_dim") if c.has("head_dim") else hidden_size // heads,
-        rms_norm_eps=c.number("rms_norm_eps"),
-        rope_theta=c.number("rope_theta"),
-        attention_bias=c.flag("attention_bias"),
-    )
-
-
-def _speaker_encoder(c: Section) -> SpeakerEncoderConfig:
-    return SpeakerEncoderConfig(
-        enc_dim=c.size("enc_dim"),
-        sample_rate=c.size("sample_rate"),
-        mel_dim=c.size("mel_dim"),
-        channels=c.sizes("enc_channels"),
-        kernel_sizes=c.sizes("enc_kernel_sizes"),
-        dilations=c.sizes("enc_dilations"),
-        attention_channels=c.size("enc_attention_channels"),
-        res2net_scale=c.size("enc_res2net_scale"),
-        se_channels=c.size("enc_se_channels"),
-    )
+    return replace(sizes, head_dim=c.size("head_dim", defaults.get("head_dim", sizes.hidden_size // heads)))
 
 
 def _characters(c: Section) -> Characters:
+    said = c.text("text_characters", "unicode")
     for characters in CHARACTERS:
-        if characters == c.text("text_characters"):
+        if characters == said:
             return characters
-    wrong, right = c.text("text_characters"), ", ".join(CHARACTERS)
-    raise CheckpointError(f"{c.path}: text_characters is {wrong!r}; supported are {right}")
+    raise CheckpointError(f"{c.path}: text_characters is {said!r}; supported are {', '.join(CHARACTERS)}")
 
 
 def _default_sampling(c: Section) -> SamplingParams:
+    """The defaults are those of Qwen3TTSModel._merge_generate_kwargs."""
     sampling = SamplingParams(
-        do_sample=c.flag("do_sample"),
-        temperature=c.number("temperature"),
-        top_k=c.integer("top_k"),
-        top_p=c.number("top_p"),
-        repetition_penalty=c.number("repetition_penalty"),
-        subtalker_do_sample=c.flag("subtalker_dosample"),
-        subtalker_temperature=c.number("subtalker_temperature"),
-        subtalker_top_k=c.integer("subtalker_top_k"),
-        subtalker_top_p=c.number("subtalker_top_p"),
+        do_sample=c.flag("do_sample", True),
+        temperature=c.number("temperature", 0.9),
+        top_k=c.integer("top_k", 50),
+        top_p=c.number("top_p", 1.0),
+        repetition_penalty=c.number("repetition_penalty", 1.05),
+        subtalker_do_sample=c.flag("subtalker_dosample", True),
+        subtalker_temperature=c.number("subtalker_temperature", 0.9),
+        subtalker_top_k=c.integer("subtalker_top_k", 50),
+        subtalker_top_p=c.number("subtalker_top_p", 1.0),
         seed=0,
         min_frames=MIN_NEW_TOKENS,
         # With max_new_tokens M the official package returns M - 1 frames: it drops the last first code, which does not
         # get its other codebooks.
-        max_frames=max(1, c.size("max_new_tokens") - 1),
+        max_frames=max(1, c.size("max_new_tokens", 2048) - 1),
     )
     if wrong := out_of_range(sampling):  # or the first utterance that relies on the defaults would fail
         raise CheckpointError(f"{c.path}: {wrong.message}")

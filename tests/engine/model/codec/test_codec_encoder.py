@@ -8,8 +8,8 @@ import torch
 
 from sonorant.engine.checkpoint.config import CodecConfig, load_checkpoint
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
-from sonorant.engine.checkpoint.json import CODEC_ENCODER_DEFAULTS
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
+from sonorant.engine.model.codec.codec_encoder_config import SUPPORTED, CodecEncoderConfig, codec_encoder_config
 from sonorant.engine.model.weights import init_random
 
 pytestmark = pytest.mark.slow
@@ -99,6 +99,12 @@ def test_what_the_config_does_not_say() -> None:
     from transformers import MimiConfig
 
     defaults = MimiConfig()
-    for key, value in CODEC_ENCODER_DEFAULTS.items():
-        if key != "rope_theta":  # its place in MimiConfig changed between versions
-            assert getattr(defaults, key) == (list(value) if isinstance(value, tuple) else value), key
+    made = codec_encoder_config(config)
+    declared = [each for each in dataclasses.fields(CodecEncoderConfig) if each.metadata]
+    said = {each.metadata["name"] or each.name: getattr(made, each.name) for each in declared}
+    said |= SUPPORTED | {"upsampling_ratios": list(reversed(made.strides)), "norm_eps": made.stack.rms_norm_eps}
+    said |= {"num_hidden_layers": made.stack.num_layers, "num_attention_heads": made.stack.num_heads}
+    said |= {"num_key_value_heads": made.stack.num_kv_heads, "num_quantizers": made.num_semantic + made.num_acoustic}
+    for name in ("hidden_size", "intermediate_size", "head_dim", "attention_bias"):
+        said[name] = getattr(made.stack, name)
+    assert said == {name: getattr(defaults, name) for name in said}
