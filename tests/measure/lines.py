@@ -25,7 +25,9 @@ PARTS = {
     r"|Engine: (folders|a server process is|streams to which|plans|one WorkerPair|the judge|weights in float8)"
     r"|Service: (speech is a state|the session handles|properties that|the servicer no|Parts made|the owner imports)"
     r"|Kernels: (products|the three)|Rings|Calls: steps|Streams|Engine, service|Prompt: NFC"
-    r"|Segmenter: (the cutter|limits)|CPU: (the C sources|convolutions have|one attention)|CLI and tests",
+    r"|Segmenter: (the cutter|limits)|CLI and tests|Checkpoint: each key"
+    r"|CPU: (the C sources|convolutions have|one attention|the kinds of|a turn of|C functions and)"
+    r"|Voices: (one VoiceStore|VoiceStore is|what a file holds)",
     "one topology, admission, hosting": r"Admission|One topology|Hosting|Owner|Supervisor|Server and gateway open"
     r"|Service: (the owner|its processes|a server with API)|Gateway: (its processes|settings also|a few connections)"
     r"|Calls: one FairQueue|Engine: (one pure rule|the board)|Talker: background|IPC|Reservations",
