@@ -10,6 +10,7 @@ import sentencex
 
 from sonorant.service import composition
 from sonorant.service.calls.loop_share import PER_TURN_S, LoopShare
+from sonorant.service.text import segmenter
 from sonorant.service.utterance.utterance import PREFILL_FRAMES
 from sonorant.service.utterance.word_times import WordTimes
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
@@ -316,3 +317,18 @@ async def test_text_is_taken_while_nothing_is_read() -> None:
 
         for transcript in await asyncio.gather(*(feed() for _ in range(8))):
             assert transcript.pcm["u1"] == spoken("ab" * 50, 7)
+
+
+async def test_the_end_of_a_sentence_waits_no_longer_than_that_though_the_words_before_might(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(segmenter, "WORDS_DELAY_S", 3600.0)
+    async with served(FakeEngine()) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED, non_streaming_mode=True)))
+        await call.write(say("Nobody "))
+        await asyncio.sleep(2 * segmenter.COMPLETE_DELAY_S)  # meanwhile the server looks at it
+        await call.write(say("knew. "))
+        while transcript.pcm.get("u1", b"") != spoken("Nobody knew. ", 7):
+            await read_until(call, transcript, "audio")
+        call.cancel()

@@ -113,8 +113,14 @@ class Turns:
             await self.part.do(self.change, entry, entry.utterance.push, piece)
         loop = asyncio.get_running_loop()
         entry.text_s = loop.time()
-        if entry.commit_timer is None and not entry.stopped:
-            entry.commit_timer = loop.call_later(entry.utterance.segmenter.least_delay_s, self._look_for_tail, entry)
+        if entry.stopped:
+            return
+        look_s = entry.text_s + entry.utterance.segmenter.least_delay_s
+        if entry.commit_timer is not None and entry.commit_timer.when() > look_s:  # other text had longer to wait
+            entry.commit_timer.cancel()
+            entry.commit_timer = None
+        if entry.commit_timer is None:
+            entry.commit_timer = loop.call_at(look_s, self._look_for_tail, entry)
 
     def _look_for_tail(self, entry: OpenUtterance) -> None:
         entry.commit_timer = None
