@@ -1,7 +1,7 @@
 """Whether a text that is spoken in segments is as good as its sentences alone: `python -m tests.measure.long_texts`.
 
 A server and a gateway of its own speak everyday sentences with a built-in voice: one by one, and as one text, in
-paragraphs, at four doors at once. Told are the words that a recognizer hears wrong, and how level and pitch change from
+paragraphs, at five doors at once. Told are the words that a recognizer hears wrong, and how level and pitch change from
 the 500 ms before to the 500 ms after a sentence's end: at joints of segments, and at all ends within them. A
 chapter of 5,000 words takes long, so it can be had piece by piece: `--words 5000 --keep FOLDER --parts alone`; the text
 is always the same.
@@ -44,7 +44,7 @@ from sonorant.tts.v1.synthesis_pb2 import Mark
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import eventually
 
-PARTS = ("alone", "gRPC", "HTTP", "events", "WebSocket")
+PARTS = ("alone", "gRPC", "HTTP", "events", "Speak", "WebSocket")
 RATE_HZ = 24_000
 SIDE_MS = 500
 PAUSE_MS = 500  # between sentences that were spoken alone, as within a segment
@@ -68,6 +68,7 @@ class Word(NamedTuple):
     end_ms: int
 
 
+OverDoor = Callable[[SpeechClient, str, str], Awaitable[tuple[bytes, list[Mark]]]]
 Change = tuple[float, float, int]  # dB, semitones, and the pause in ms
 
 
@@ -76,6 +77,24 @@ async def over_grpc(client: SpeechClient, text: str, voice: str) -> tuple[bytes,
     async for payload in client.stream(text, synthesis_config(voice=voice), timestamps=True, max_lead_ms=0):
         pcm += getattr(payload, "data", b"")
         marks += getattr(payload, "marks", ())
+    return bytes(pcm), marks
+
+
+async def over_speak(client: SpeechClient, text: str, voice: str) -> tuple[bytes, list[Mark]]:
+    """Word by word."""
+    pcm, marks = bytearray(), list[Mark]()
+    async with client.speak(synthesis_config(voice=voice), timestamps=True, max_lead_ms=0) as session:
+
+        async def write() -> None:
+            for word in text.split(" "):
+                await session.send_text(f"{word} ")
+            await session.finish()
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(write())
+            async for event in session:
+                pcm += getattr(event.payload, "data", b"")
+                marks += getattr(event.payload, "marks", ())
     return bytes(pcm), marks
 
 
@@ -118,7 +137,8 @@ async def speak(folder: Path, voice: str, sentences: Sequence[str], parts: Seque
     text = text_of(sentences)
     async with _running() as (client, http):
         doors: dict[str, Callable[[], Awaitable[bytes]]] = {
-            "gRPC": lambda: _with_places(folder / f"{voice}-places.json", client, text, voice),
+            "gRPC": lambda: _with_places(folder / f"{voice}-gRPC-places.json", over_grpc, client, text, voice),
+            "Speak": lambda: _with_places(folder / f"{voice}-Speak-places.json", over_speak, client, text, voice),
             "HTTP": lambda: over_http(http, text, voice),
             "events": lambda: over_events(http, text, voice),
             "WebSocket": lambda: over_websocket(http, text, voice),
@@ -134,10 +154,10 @@ async def speak(folder: Path, voice: str, sentences: Sequence[str], parts: Seque
             np.savez(folder / f"{voice}-alone.npz", *alone)
 
 
-async def _with_places(path: Path, client: SpeechClient, text: str, voice: str) -> bytes:
+async def _with_places(path: Path, over: OverDoor, client: SpeechClient, text: str, voice: str) -> bytes:
     """Speak, and write down where words and segments are."""
     joints = await _segments(client, text, voice)
-    pcm, marks = await over_grpc(client, text, voice)
+    pcm, marks = await over(client, text, voice)
     places = json.dumps({"joints": joints, "words": _words(marks)})
     await asyncio.to_thread(path.write_text, places)
     return pcm
@@ -172,8 +192,9 @@ def hear(folder: Path, voice: str, sentences: Sequence[str], parts: Sequence[str
             known[pcm] = _wrong(wanted, np.frombuffer(pcm, np.int16), recognizer)
         about = f"{len(pcm) / 2 / RATE_HZ:.1f} s{', the same bytes' if same else ''}"
         print(f"{known[pcm]} of {len(wanted)} by {part}: {about}", flush=True)
-        if part == "gRPC":
-            _tell_joints(folder, voice, text, np.frombuffer(pcm, np.int16))
+        places = folder / f"{voice}-{part}-places.json"
+        if places.exists():
+            _tell_joints(places, text, np.frombuffer(pcm, np.int16))
 
 
 def text_of(sentences: Sequence[str]) -> str:
@@ -236,8 +257,8 @@ def _wrong(wanted: Sequence[str], samples: Int16Array, recognizer: Recognizer) -
     return edit_distance(wanted, heard)
 
 
-def _tell_joints(folder: Path, voice: str, text: str, samples: Int16Array) -> None:
-    places = json.loads((folder / f"{voice}-places.json").read_text())
+def _tell_joints(path: Path, text: str, samples: Int16Array) -> None:
+    places = json.loads(path.read_text())
     marks, joints = [Word(*word) for word in places["words"]], places["joints"]
     at_joints, within = list[Change](), list[Change]()
     for before, after in pairwise(marks):

@@ -67,6 +67,7 @@ class FakeEngine(FakeWorkers):
         fingerprint: str = "0123456789abcdef",
         max_segment_chars: int = 10_000,
         silent_ms: int = 0,
+        whole_after_cut: bool = False,
     ) -> None:
         super().__init__(frame_s, silent_ms=silent_ms)
         self.frames_known = 0  # of those that were opened behind some
@@ -100,6 +101,7 @@ class FakeEngine(FakeWorkers):
             credit_frames=CREDIT_FRAMES,
             max_segment_chars=max_segment_chars,
             silent_first_frames=-(-silent_ms // 80),
+            whole_after_cut=whole_after_cut,
         )
         self.infos = (self.info,)
         self._next_id = 1

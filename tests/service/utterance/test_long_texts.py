@@ -10,7 +10,7 @@ from sonorant.service.text.segmenter import PARAGRAPH_PAUSE_MS
 from sonorant.tts.v1 import explain_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 from tests.service.fake_engine import FakeEngine
 from tests.service.fake_speech import FRAME_SAMPLES, FRAMES_PER_CHAR, spoken
-from tests.service.harness import Transcript, end, read_all, say, served, speak
+from tests.service.harness import Transcript, end, flush, read_all, read_until, say, served, speak
 
 SEGMENTS = (
     "The house is by the river. Nobody knew it. ",
@@ -24,8 +24,8 @@ SYNTHESIS = {"sampling": {"seed": 7}}
 MODES = [speak_pb2.COMMIT_MODE_TOKEN, speak_pb2.COMMIT_MODE_MANUAL]
 
 
-def engine() -> FakeEngine:
-    return FakeEngine(max_segment_chars=60)
+def engine(*, whole_after_cut: bool = False) -> FakeEngine:
+    return FakeEngine(max_segment_chars=60, whole_after_cut=whole_after_cut)
 
 
 def settings(**options: Any) -> speak_pb2.SpeakConfig:
@@ -150,3 +150,57 @@ async def test_the_next_segment_is_there_when_the_one_before_is_over() -> None:
         transcript = await speak(server.stub, [settings(), say(TEXT * 8), end()])
         assert len(transcript.pcm["u1"]) == len(AUDIO) * 8
         assert len(fake.opened) >= 24
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+async def test_a_text_that_goes_on_behind_a_cut_is_in_its_prompt(size: int) -> None:
+    """What follows a flush begins with its first word, as the listener may have nothing else to hear."""
+    fake = engine(whole_after_cut=True)
+    async with served(fake) as server:
+        pieces = [say(TEXT[start : start + size]) for start in range(0, len(TEXT), size)]
+        await speak(server.stub, [settings(), *pieces, flush(1), *pieces, end()])
+        assert [params.non_streaming_mode for params in fake.opened] == 2 * [False, True, True, True]
+
+
+async def test_a_checkpoint_that_does_not_ask_for_it_never_waits_for_the_text_behind_a_cut() -> None:
+    fake = engine()
+    async with served(fake) as server:
+        await speak(server.stub, [settings(), *map(say, TEXT.split(" ")), end()])
+        assert not any(params.non_streaming_mode for params in fake.opened)
+
+
+async def test_it_waits_no_longer_than_a_text_that_has_paused() -> None:
+    fake = engine(whole_after_cut=True)
+    async with served(fake) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        config = settings(text_policy={"max_buffer_delay_ms": 10})
+        for request in (speak_pb2.SpeakRequest(config=config), say(SEGMENTS[0] + SEGMENTS[1][:9])):
+            await call.write(request)
+        while transcript.pcm.get("u1", b"") != spoken(SEGMENTS[0], 7) + spoken(SEGMENTS[1][:9], 7):
+            await read_until(call, transcript, "audio")
+        await call.write(say(SEGMENTS[1][9:]))
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert [params.non_streaming_mode for params in fake.opened] == [False, True, False]
+
+
+async def test_what_was_heard_of_a_later_segment_stays_when_it_is_revised() -> None:
+    text, new = SEGMENTS[0] + SEGMENTS[1], "in cash, as he had said."
+    num_heard = (len(SEGMENTS[0]) + 3) * FRAMES_PER_CHAR
+    async with served(engine(whole_after_cut=True)) as server:
+        call, transcript = server.stub.Speak(), Transcript()
+        config = speak_pb2.SpeakConfig(synthesis=SYNTHESIS, max_lead_ms=80 * num_heard)
+        for request in (speak_pb2.SpeakRequest(config=config), say(text), flush(1)):
+            await call.write(request)
+        while len(transcript.pcm.get("u1", b"")) < 2 * FRAME_SAMPLES * num_heard:
+            await read_until(call, transcript, "audio")
+        revise = {"from_char": text.index("for it"), "text": new}
+        await call.write(speak_pb2.SpeakRequest(revise=revise))
+        await read_until(call, transcript, "revised")
+        revised = transcript.responses[-1].revised
+        for request in (speak_pb2.SpeakRequest(playback={"played_ms": 10**6}), end()):
+            await call.write(request)
+        await call.done_writing()
+        await read_all(call, transcript)
+        rest = text[len(SEGMENTS[0]) : revised.from_char] + new[revised.text_char :]
+        assert transcript.pcm["u1"] == spoken(SEGMENTS[0], 7) + spoken(rest, 7)

@@ -151,6 +151,7 @@ class Checkpoint:
     max_segment_chars: int = key(1000)  # how much text it speaks well in one go
     silent_first_frames: int = key(0, least=0)  # in how many frames at its beginning it may be silent
     ends_quieter_db: float = key(0.0)  # the end of a text, than the end of a sentence within it
+    whole_after_cut: bool = key(False)  # text behind a cut by length is spoken better with all of it in the prompt
 
     @property
     def frame_rate_hz(self) -> float:

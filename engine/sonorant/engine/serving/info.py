@@ -35,6 +35,7 @@ class EngineInfo:
     max_segment_chars: int = 1000  # how much text it speaks well in one go
     silent_first_frames: int = 0  # in how many frames at its beginning it may be silent
     ends_quieter_db: float = 0.0  # the end of a text, than the end of a sentence within it
+    whole_after_cut: bool = False  # text behind a cut by length is spoken better with all of it in the prompt
     real_time_factor: float | None = None  # seconds of work for a second of speech of one stream; None: not measured
     times_text: bool = False  # it can tell which text is spoken when; False until its workers are up
     characters: Characters = "unicode"  # those it was trained on
@@ -68,6 +69,7 @@ def engine_info(checkpoint: Checkpoint, config: EngineConfig) -> EngineInfo:
         max_segment_chars=checkpoint.max_segment_chars,
         silent_first_frames=checkpoint.silent_first_frames,
         ends_quieter_db=checkpoint.ends_quieter_db,
+        whole_after_cut=checkpoint.whole_after_cut,
         characters=checkpoint.characters,
         takes_instruct=checkpoint.takes_instruct,
         max_context=config.talker.max_context,

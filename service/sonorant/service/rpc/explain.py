@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from sonorant.engine import EngineError, EngineInfo, EnginePool, Explanation, InvalidSynthesis
@@ -115,9 +115,11 @@ def _tell_prompt(
 ) -> None:
     start, texts, most_frames, most_positions, seconds = 0, list[str](), 0, 0, 0.0
     segments, reading = segments_of(text, spec.policy, spec.lexicon, spec.info.max_segment_chars, spec.written_as)
-    lost = [word for _, spoken, _ in segments for word in spec.info.lost_words(spoken)]
-    for written, spoken, manner in segments:
-        explanation = engine.explain(spec.params, spoken, written)
+    lost = [word for segment in segments for word in spec.info.lost_words(segment.spoken)]
+    for written, spoken, manner, follows_cut in segments:
+        is_whole = follows_cut and spec.info.whole_after_cut
+        params = replace(spec.params, non_streaming_mode=True) if is_whole else spec.params
+        explanation = engine.explain(params, spoken, written)
         if not texts:
             _tell_first(response, explanation)
         texts.append(explanation.text)

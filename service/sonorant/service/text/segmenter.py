@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from sonorant.service.errors import InvalidField
 from sonorant.service.text.checks import is_wide
@@ -72,6 +72,7 @@ class EndSegment:
     pause_ms: int = 0  # silence after it, as the flush or the text asks
     last: bool = False  # no segment follows
     carries_on: bool = False  # the next segment continues in the same voice state
+    by_length: bool = False  # the text goes on: only its length ends the segment
 
 
 Event: TypeAlias = Text | EndSegment
@@ -310,7 +311,8 @@ class Segmenter:
             spoken = self._respeller.push(piece) if self._lexicon.entries else piece
             events.append(Text(piece, spoken, self._manner))
             if is_paragraph is not None:
-                events += self._end_of_segment(EndSegment(pause_ms=PARAGRAPH_PAUSE_MS if is_paragraph else 0))
+                pause_ms = PARAGRAPH_PAUSE_MS if is_paragraph else 0
+                events += self._end_of_segment(EndSegment(pause_ms=pause_ms, by_length=True))
         return events
 
     def _end_segment(self, end: EndSegment) -> list[Event]:
@@ -341,18 +343,24 @@ def _words_before_last(text: str) -> str:
     return whole if whole.strip() else ""
 
 
+class SegmentOfText(NamedTuple):
+    written: str  # without markup
+    spoken: str
+    manner: Manner
+    follows_cut: bool  # the segment before was ended by its length
+
+
 def segments_of(
     text: str, policy: TextPolicy, lexicon: Lexicon, max_segment_chars: int, written_as: WrittenAs = PLAIN
-) -> tuple[list[tuple[str, str, Manner]], Reading]:
-    """Return the segments of a whole text: as each is written, without markup, as it is spoken, and its manner; and how
-    the text was read. Raises InvalidField."""
+) -> tuple[list[SegmentOfText], Reading]:
+    """Return the segments of a whole text, and how the text was read. Raises InvalidField."""
     segmenter = Segmenter(policy, lexicon, max_segment_chars, written_as)
-    segments, written, spoken, manner = list[tuple[str, str, Manner]](), "", "", NEUTRAL
+    segments, written, spoken, manner, follows_cut = list[SegmentOfText](), "", "", NEUTRAL, False
     for event in segmenter.push(text) + segmenter.end():
         match event:
             case Text():
                 written, spoken, manner = written + event.written, spoken + event.spoken, event.manner
-            case EndSegment():
-                segments.append((written, spoken, manner))
-                written = spoken = ""
+            case EndSegment(by_length=by_length):
+                segments.append(SegmentOfText(written, spoken, manner, follows_cut))
+                written, spoken, follows_cut = "", "", by_length
     return segments, segmenter.reading

@@ -39,6 +39,9 @@ class Segment:
     number: int = 0  # within the utterance
     start_char: int = 0  # offset in the utterance's text
     carries_on: bool = False  # whether it continues in the voice state of the one before, if that can be `carried`
+    # Whether all its text goes into the prompt, as only length ended the one before and the checkpoint wants that.
+    # Listeners have that one to hear while this one's text comes.
+    is_whole: bool = False
     manner: Manner = NEUTRAL
     num_chars: int = 0  # of the committed text, as it was written
     spoken: list[str | None] = field(default_factory=list)  # the text as spoken; None: the tail was released there
@@ -181,11 +184,12 @@ class Segments:
                     segment.speakable = spoken.isascii() or self._spec.info.gives_letters(spoken)
                     if segment.speakable:
                         segment.ready.set()
-            case EndSegment(last=last, carries_on=carries_on):
+            case EndSegment(last=last, carries_on=carries_on, by_length=by_length):
                 segment.close(event)
                 if not last:
                     start_char = segment.start_char + segment.num_chars
-                    self._segments.append(Segment(self._spec.audio, segment.number + 1, start_char, carries_on))
+                    number, is_whole = segment.number + 1, by_length and self._spec.info.whole_after_cut
+                    self._segments.append(Segment(self._spec.audio, number, start_char, carries_on, is_whole))
         return segment
 
     def at(self, char: int) -> Segment:
@@ -273,8 +277,10 @@ class Segments:
             left = params.sampling.max_frames - self.num_frames_before + num_carried
             sampling = replace(sampling, max_frames=left)
         instruct = f"{params.instruct} {segment.manner.instructions}".strip()
-        is_same = sampling is params.sampling and instruct == params.instruct
-        return params if is_same else replace(params, sampling=sampling, instruct=instruct)
+        whole = params.non_streaming_mode or segment.is_whole
+        if sampling is params.sampling and instruct == params.instruct and whole == params.non_streaming_mode:
+            return params
+        return replace(params, sampling=sampling, instruct=instruct, non_streaming_mode=whole)
 
     def cancel(self) -> None:
         """Stop the engine's work at once, and give the place in the engine back."""
