@@ -46,7 +46,9 @@ def left_of(pid: int, directory: Path) -> list[str]:
     status, files = Path(f"/proc/{pid}/status"), []
     with suppress(FileNotFoundError, ProcessLookupError):
         files.append(status.read_text())
-    return files + [str(path) for path in (directory, *directory.glob("*")) if path.exists()]
+    with suppress(FileNotFoundError):  # it may go while it is being read
+        files += [str(path) for path in (directory, *directory.iterdir())]
+    return files
 
 
 async def test_it_is_there_inside_and_gone_after(started: Path, capfd: pytest.CaptureFixture[str]) -> None:
