@@ -46,7 +46,7 @@ def test_the_published_sizes() -> None:
 
 
 def test_beside_a_standby_the_codec_is_taken_to_end_in_float16() -> None:
-    """One that does not takes the standby's memory; as float32, it cost the KV cache two pages of five."""
+    """One that does not takes the standby's memory; as float32, it would cost the KV cache a third of its pages."""
     checkpoint = load_checkpoint(PRESETS_DIR / "qwen3-tts-12hz-1.7b-customvoice")
     config = EngineConfig.of(checkpoint.folder, code2wav_device="cpu", code2wav_dtype="auto")
     half, full = (code2wav_need(checkpoint, config.but(code2wav_dtype=dtype)) for dtype in ("float16", "float32"))
