@@ -1,9 +1,14 @@
 """What a server process does with deaths that its owner judges. The owner is played by the test."""
 
+import asyncio
 from typing import Any
 
-from sonorant.engine.owner.link_messages import Acquitted, Lost
-from sonorant.engine.serving.owner_link import Verdicts
+import pytest
+
+from sonorant.engine.ipc.handed import Packets
+from sonorant.engine.owner.board import Board
+from sonorant.engine.owner.link_messages import Acquitted, Lost, Welcome
+from sonorant.engine.serving.owner_link import OwnerLink, Verdicts
 
 
 class Sent:
@@ -84,3 +89,23 @@ def test_without_the_owner_all_go_on() -> None:
     it.die(stream)
     it.judge.release_all()
     assert it.culprits == [None] and not it.judge.held and it.num_released == 1
+
+
+@pytest.mark.parametrize("is_welcome", (True, False))
+async def test_a_process_that_is_stopped_in_the_turn_in_which_its_owner_speaks_or_dies_just_stops(
+    is_welcome: bool,
+) -> None:
+    faults: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
+    theirs, ours = Packets.pair()
+    joining = asyncio.create_task(OwnerLink.open(ours))
+    await asyncio.sleep(0)
+    if is_welcome:
+        Packets(theirs).send(Welcome(0, 1, Board(), (), ()))
+    else:
+        theirs.close()
+    # Seen in the same turn as the socket, and taken before it, as the end of a process's stdin may be.
+    asyncio.get_running_loop().call_soon(joining.cancel)
+    with theirs, pytest.raises(asyncio.CancelledError):
+        await joining
+    assert not faults

@@ -78,11 +78,14 @@ class OwnerLink:
 
         def on_message(message: Welcome) -> None:
             packets.pause()
-            welcome.set_result(message)
+            if not welcome.cancelled():
+                welcome.set_result(message)
 
-        packets.listen(
-            on_message, lambda: welcome.set_exception(EngineError("the process that owns the workers is gone"))
-        )
+        def on_gone() -> None:
+            if not welcome.cancelled():  # this process may have been told in the same turn, by its stdin
+                welcome.set_exception(EngineError("the process that owns the workers is gone"))
+
+        packets.listen(on_message, on_gone)
         try:
             return cls(packets, await welcome)
         except BaseException:
