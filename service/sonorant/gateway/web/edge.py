@@ -1,10 +1,12 @@
 """The middleware around every request: checks host and origin, identifies the caller, and formats errors."""
 
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
+from aiohttp.abc import AbstractStreamWriter
 
 from sonorant.gateway.errors import Refusal
 from sonorant.gateway.upstream.calls import call_of
@@ -68,11 +70,26 @@ async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
         refusal = Refusal(500, f"internal error, request_id={request[CALL].request_id}")
     request[REFUSAL] = refusal
     request.app[METRICS].refusals.labels(request[DOOR], refusal.status, refusal.code or "").inc()
-    response = web.json_response(refusal.body, status=refusal.status, headers=refusal.headers)
-    if not request.content.is_eof():
-        response.force_close()
+    kind = web.Response if request.content.is_eof() else _LastAnswer
+    text = json.dumps(refusal.body)
+    return kind(text=text, content_type="application/json", status=refusal.status, headers=refusal.headers)
+
+
+class _LastAnswer(web.Response):
+    """The answer to a request whose body is not read to its end. The caller sees at once that nothing follows it; what
+    still comes is thrown away until the caller closes the connection, too."""
+
+    async def prepare(self, request: web.BaseRequest) -> AbstractStreamWriter | None:
+        self.force_close()
         ignore_rest(request.transport)
-    return response
+        self._transport = request.transport
+        return await super().prepare(request)
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        await super().write_eof(data)
+        transport = self._transport
+        if transport is not None and transport.can_write_eof() and not transport.is_closing():
+            transport.write_eof()
 
 
 def _log_end(request: web.Request, status: int, duration_s: float) -> None:
