@@ -194,6 +194,30 @@ async def test_messages_before_the_session_or_after_its_end_are_errors(resume: b
             await anext(session)
 
 
+async def test_a_closed_client_says_so_whether_it_was_used_before_or_not() -> None:
+    """One that was not used before opened a connection that nobody closed; the other told of a channel."""
+    async with scripted_server() as (target, _):
+        used, unused = SpeechClient(target), SpeechClient(target)
+        async with used.speak():
+            pass
+        for client in (used, unused):
+            await client.close()
+            for late in (client.speak().__aenter__(), client.synthesize("a"), client.voices(), client.capabilities()):
+                with pytest.raises(RuntimeError, match="this client is closed; make another one"):
+                    await late
+
+
+async def test_a_session_is_entered_once() -> None:
+    """The second time opened a call that nobody ended."""
+    async with scripted_server() as (target, _), SpeechClient(target) as client:
+        session = client.speak()
+        async with session:
+            with pytest.raises(RuntimeError, match="a session is entered once"):
+                await session.__aenter__()
+        with pytest.raises(RuntimeError, match="a session is entered once"):
+            await session.__aenter__()
+
+
 async def test_a_read_that_was_cancelled_ends_the_call_and_not_the_next_reader() -> None:
     async with scripted_server() as (target, _), SpeechClient(target) as client, client.speak() as session:
         with pytest.raises(TimeoutError):

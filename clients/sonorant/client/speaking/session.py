@@ -37,6 +37,7 @@ from sonorant.tts.v1.speak_pb2 import (
 
 ALL_UTTERANCES = "*"
 NOT_ENTERED = "enter the session first: async with client.speak() as session"
+ENTERED_BEFORE = "a session is entered once; call client.speak() again for another one"
 
 
 class Session(SessionVerbs):
@@ -85,6 +86,8 @@ class Session(SessionVerbs):
         self.retry = Retry()
 
     async def __aenter__(self) -> Self:
+        if self._entered:
+            raise RuntimeError(ENTERED_BEFORE)
         self._entered = True
         if self._open_call is not None:
             self._call, self.started, self._connected = self._open_call, SessionStarted(), True

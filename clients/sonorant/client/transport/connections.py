@@ -29,6 +29,7 @@ class Connections:
         self._open_channel = open_channel
         self._channels: list[Any] = []  # opened with the first call: grpc.aio ties a channel to a running event loop
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_closed = False
         self._stubs: list[Any] = []
         self._current = 0  # index of the connection for new calls
         self.fastest_answer_s = math.inf  # the shortest time from the beginning of a call until its server took it
@@ -37,17 +38,19 @@ class Connections:
 
     @property
     def stub(self) -> Any:
-        """The stub for the next call. Raises RuntimeError outside of the event loop of the first call."""
+        """The stub for the next call. Raises RuntimeError in another event loop than the first call, or once closed."""
         self._open()
         return self._stubs[self._current]
 
     @property
     def first_channel(self) -> Any:
-        """A channel for other services. Raises RuntimeError outside of the event loop of the first call."""
+        """A channel for other services. Raises RuntimeError as `stub` does."""
         self._open()
         return self._channels[0]
 
     def _open(self) -> None:
+        if self._is_closed:
+            raise RuntimeError("this client is closed; make another one")
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -81,6 +84,7 @@ class Connections:
         task.add_done_callback(self._abandoned.discard)
 
     async def close(self) -> None:
+        self._is_closed = True
         for task in self._abandoned:
             task.cancel()
         for channel in self._channels:
