@@ -51,9 +51,9 @@ _SECOND = (
 class Access:
     api_key: str = ""
     tls: bool = False
-    ca: Path | None = None  # PEM; None = the authorities that gRPC knows
-    certificate: Path | None = None  # PEM, for servers that ask clients for one
-    key: Path | None = None  # PEM
+    ca: Path | str | None = None  # PEM; None = the authorities that gRPC knows
+    certificate: Path | str | None = None  # PEM, for servers that ask clients for one
+    key: Path | str | None = None  # PEM
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Access":
@@ -72,7 +72,7 @@ class Access:
         self.check()
         options = _OPTIONS + (_SECOND if second else _FIRST)
         if self.tls or self.ca or self.certificate:
-            ca, key, certificate = (path and path.read_bytes() for path in (self.ca, self.key, self.certificate))
+            ca, key, certificate = (path and Path(path).read_bytes() for path in (self.ca, self.key, self.certificate))
             channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), options)
         else:
             channel = grpc.aio.insecure_channel(target, options)
@@ -93,12 +93,12 @@ class Access:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if self.ca is not None:
             try:
-                context.load_verify_locations(cadata=self.ca.read_bytes().decode("ascii", "ignore"))
+                context.load_verify_locations(cadata=Path(self.ca).read_bytes().decode("ascii", "ignore"))
             except (ssl.SSLError, ValueError):
                 raise ValueError(f"{self.ca} has no certificate in PEM format") from None
         if self.certificate is not None and self.key is not None:
             for path in (self.certificate, self.key):
-                path.open("rb").close()  # unlike load_cert_chain, its error names the file
+                Path(path).open("rb").close()  # unlike load_cert_chain, its error names the file
             try:
                 context.load_cert_chain(self.certificate, self.key, password="")
             except ssl.SSLError as error:

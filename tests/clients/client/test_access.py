@@ -55,6 +55,8 @@ async def test_an_error_for_want_of_tls_says_how_to_turn_it_on(tmp_path: Path) -
         assert "no known authority has signed its certificate" in await refused(server.address, Access(tls=True))
     async with served(FakeEngine()) as server:
         assert "it does not use TLS" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
+        as_text = Access(ca=str(tmp_path / "ca.pem"))  # as most people write a path
+        assert "it does not use TLS" in await refused(server.address, as_text)
 
 
 def test_settings_that_grpc_would_crash_on_or_not_explain_are_refused(tmp_path: Path) -> None:
