@@ -97,6 +97,7 @@ def parts_of(
     """`tasks`: a group that outlives all calls."""
     parts = Parts(
         engine=engine,
+        keys=base.keys,
         voices=VoiceChooser(engine, presets, base.stored, base.usage),
         dictionaries=Dictionaries(base.stored),
         permits=base.room.sessions,

@@ -17,6 +17,7 @@ from sonorant.service.listening.ports import MAX_RECEIVED_BYTES, SPARE_CALLS
 from sonorant.service.rpc.services import REFLECTION_V1
 from sonorant.tts.v1 import speak_pb2, voice_service_pb2
 from sonorant.tts.v1.explain_pb2 import ExplainRequest
+from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED
 from sonorant.tts.v1.text_to_speech_service_pb2 import (
     GetCapabilitiesRequest,
     SynthesizeRequest,
@@ -34,6 +35,7 @@ from tests.service.harness import (
     end,
     eventually,
     failure,
+    read_all,
     read_until,
     say,
     served,
@@ -197,6 +199,32 @@ async def test_keys_are_reloaded_without_a_restart(keys: Path, monkeypatch: pyte
         replace(keys, table("new", "new"))
         await eventually(lambda: code_of("new"), grpc.StatusCode.OK)
         assert await code_of(ADA) == grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_session_whose_key_is_taken_out_finishes_its_utterance_and_begins_no_other(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever had a stolen key could speak on for as long as they kept the session open."""
+    monkeypatch.setattr(server_module, "RELOAD_S", 0.02)
+    async with served(FakeEngine(), api_keys=keys) as server:
+
+        async def code_of(key: str) -> grpc.StatusCode:
+            return await server.stub.GetCapabilities(GetCapabilitiesRequest(), metadata=bearer(key)).code()
+
+        call, transcript = server.stub.Speak(metadata=bearer(ADA)), Transcript()
+        await call.write(speak_pb2.SpeakRequest(config=config()))
+        await call.write(say("well", "under way"))
+        await read_until(call, transcript, "audio", "under way")
+        replace(keys, table("ada", "a new one"))  # of the same caller
+        await eventually(lambda: code_of(ADA), grpc.StatusCode.UNAUTHENTICATED)
+        for request in (say(" said", "under way"), end("under way"), say("More", "late")):
+            await call.write(request)
+        await call.done_writing()
+        await read_all(call, transcript)
+        assert transcript.done["under way"].reason == FINISH_REASON_COMPLETED
+        error = transcript.done["late"].error
+        assert error.code == grpc.StatusCode.UNAUTHENTICATED.value[0]
+        assert details_of(error)["ErrorInfo"].reason == "API_KEY_UNKNOWN"
 
 
 async def test_a_key_that_is_taken_out_is_refused_whatever_else_is_wrong(

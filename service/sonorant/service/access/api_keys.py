@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from sonorant.hosting.versions import version_of
+from sonorant.service.errors import Unauthenticated
 from sonorant.service.text.formats import TextFormat
 from sonorant.service.text.segmenter import BUFFER_DELAYS_MS
 from sonorant.settings.sources import similar
@@ -56,6 +57,7 @@ class Caller:
     voices: frozenset[str] | None = None
     text_format: TextFormat = TextFormat.PLAIN  # of requests that name none
     max_buffer_delay_ms: int | None = None  # of sessions that name none
+    sha256: bytes = b""  # of the key; empty without one
     host: str = ""  # of a caller without a key: where the call comes from; "" = this machine
 
     @property
@@ -87,6 +89,10 @@ def anyone_at(peer: str) -> Caller:
     return ANYONE if peer.startswith(_THIS_MACHINE) else Caller("", host=peer.rpartition(":")[0])
 
 
+def unknown_key() -> Unauthenticated:
+    return Unauthenticated("API_KEY_UNKNOWN", "this server does not know the API key; it may have been replaced")
+
+
 class ApiKeys:
     """The callers in a file, which `reload` reads again when it has changed."""
 
@@ -97,6 +103,7 @@ class ApiKeys:
         self._callers, faults = _parsed(path, _read(path))
         if faults:
             raise ApiKeysError(faults[0])
+        self._digests = {caller.sha256 for caller in self._callers}
         self.fault: str | None = None  # what is wrong with the file as it is now
 
     def __len__(self) -> int:
@@ -106,10 +113,14 @@ class ApiKeys:
         """Return the caller with this key, or None. The time this takes reveals nothing about the known keys."""
         digest = hashlib.sha256(key.encode(errors="surrogateescape")).digest()
         found = None
-        for known, caller in self._callers:
-            if hmac.compare_digest(known, digest):
+        for caller in self._callers:
+            if hmac.compare_digest(caller.sha256, digest):
                 found = caller
         return found
+
+    def has(self, caller: Caller) -> bool:
+        """Whether the file still has the key that this caller came with."""
+        return caller.sha256 in self._digests
 
     def reload(self) -> None:
         """Read the file again if it has changed, and take over each table that is right.
@@ -130,7 +141,7 @@ class ApiKeys:
         callers, faults = _parsed(self._path, text)
         if faults:
             callers += self._still_standing(text, callers)
-        self._callers = callers
+        self._callers, self._digests = callers, {caller.sha256 for caller in callers}
         self.fault = faults[0] if faults else None
         if faults:
             log.error(
@@ -141,14 +152,14 @@ class ApiKeys:
         else:
             log.info("API keys were read again", extra={"callers": len(callers)})
 
-    def _still_standing(self, text: str, callers: list[tuple[bytes, Caller]]) -> list[tuple[bytes, Caller]]:
+    def _still_standing(self, text: str, callers: list[Caller]) -> list[Caller]:
         """Return the known callers without a right table of their own whose sha256 the file has outside comments."""
         standing = "\n".join(line.partition("#")[0] for line in text.lower().splitlines())
-        names, digests = {caller.name for _, caller in callers}, {digest for digest, _ in callers}
+        names, digests = {caller.name for caller in callers}, {caller.sha256 for caller in callers}
         return [
-            (digest, caller)
-            for digest, caller in self._callers
-            if caller.name not in names and digest not in digests and digest.hex() in standing
+            caller
+            for caller in self._callers
+            if caller.name not in names and caller.sha256 not in digests and caller.sha256.hex() in standing
         ]
 
 
@@ -173,7 +184,7 @@ def _read(path: Path) -> str:
     return data.decode(errors="replace")
 
 
-def _parsed(path: Path, text: str) -> tuple[list[tuple[bytes, Caller]], list[str]]:
+def _parsed(path: Path, text: str) -> tuple[list[Caller], list[str]]:
     """Return the callers whose tables are right, and a sentence for each fault."""
     try:
         tables = tomllib.loads(text)
@@ -186,17 +197,17 @@ def _parsed(path: Path, text: str) -> tuple[list[tuple[bytes, Caller]], list[str
     faults = []
     for name, table in tables.items():
         try:
-            digest, caller = _caller(f"{path}, [{name}]", name, table)
+            caller = _caller(f"{path}, [{name}]", name, table)
         except ApiKeysError as error:
             faults.append(str(error))
             continue
-        if callers.setdefault(digest, caller) is not caller:
-            doubled.add(digest)
+        if callers.setdefault(caller.sha256, caller) is not caller:
+            doubled.add(caller.sha256)
             faults.append(f"{path} has the same sha256 twice, the second time in [{name}]; give it a key of its own")
-    return [(digest, caller) for digest, caller in callers.items() if digest not in doubled], faults
+    return [caller for digest, caller in callers.items() if digest not in doubled], faults
 
 
-def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
+def _caller(where: str, name: str, table: Any) -> Caller:
     if not isinstance(table, dict) or not name or len(name) > MAX_NAME_CHARS:
         raise ApiKeysError(f"{where}: each caller needs a table with a name of at most {MAX_NAME_CHARS} characters")
     limits = ("max_sessions", "max_text_chars", "max_text_chars_per_minute", "max_voices")
@@ -223,6 +234,11 @@ def _caller(where: str, name: str, table: Any) -> tuple[bytes, Caller]:
         raise ApiKeysError(f"{where}: max_buffer_delay_ms must be a whole number of {within}, not {delay_ms!r}")
     allowed = None if voices is None else frozenset(voice.lower() for voice in voices)
     own: dict[str, Any] = {limit: table.get(limit) for limit in limits}
-    return bytes.fromhex(digest), Caller(
-        name, **own, voices=allowed, text_format=TextFormat(text_format), max_buffer_delay_ms=delay_ms
+    return Caller(
+        name,
+        **own,
+        voices=allowed,
+        text_format=TextFormat(text_format),
+        max_buffer_delay_ms=delay_ms,
+        sha256=bytes.fromhex(digest),
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from sonorant.service.access.api_keys import ANYONE, ApiKeys, Caller
+from sonorant.service.access.api_keys import ANYONE, ApiKeys, Caller, unknown_key
 from sonorant.service.admission.usage import Usage
 from sonorant.service.calls.call import Call, CallParts
 from sonorant.service.calls.context import CallContext
@@ -89,7 +89,7 @@ def _identify(keys: ApiKeys, metadata: Iterable[tuple[str, str | bytes]]) -> Cal
             continue
         caller = keys.find(key.strip())
         if caller is None:
-            raise Unauthenticated("API_KEY_UNKNOWN", "this server does not know the API key; it may have been replaced")
+            raise unknown_key()
         return caller
     raise Unauthenticated(
         "API_KEY_MISSING", "an API key is needed: send metadata 'authorization: Bearer KEY' or 'x-api-key: KEY'"

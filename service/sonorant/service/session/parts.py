@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from sonorant.engine import EnginePool
-from sonorant.service.access.api_keys import Caller
+from sonorant.service.access.api_keys import ApiKeys, Caller
 from sonorant.service.admission.limits import Limits
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.admission.sessions import Sessions
@@ -20,6 +20,7 @@ from sonorant.service.voices.choice import VoiceChooser
 @dataclass(frozen=True, slots=True)
 class Parts:
     engine: EnginePool
+    keys: ApiKeys | None
     voices: VoiceChooser
     dictionaries: Dictionaries
     permits: Sessions

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from sonorant.engine import EngineError
+from sonorant.service.access.api_keys import unknown_key
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, Draining, InvalidField, LimitReached, RequestError
@@ -341,7 +342,10 @@ class ServedSession:
                 utterance_id = minted
         self._current_id = utterance_id
         entry = self._turns.begin(Utterance(utterance_id, spec or self._wanted, self._allowance, beginning))
-        if self._drain_ms is not None:
+        keys = self._parts.keys
+        if keys is not None and not keys.has(self._call.caller):
+            self._turns.stop(entry, unknown_key())
+        elif self._drain_ms is not None:
             self._turns.stop(entry, Draining("the server is draining: open a new session for the next utterance"))
         elif (too_slow := entry.utterance.spec.why_too_slow(self._spec.asked_lead_ms)) is not None:
             self._turns.stop(entry, too_slow)
