@@ -3,113 +3,60 @@
 Importing this does not load torch: the model runs in worker processes, which `shared_pairs` starts.
 """
 
-from sonorant.engine.card.driver import find_card
-from sonorant.engine.checkpoint.embeddings import MAX_MIXED_VOICES, mix_embeddings
-from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, resolve_model
-from sonorant.engine.config import EngineConfig, MpsMode
-from sonorant.engine.errors import (
-    CheckpointError,
-    CodecDiffers,
-    EncodingFailed,
-    EngineError,
-    EngineOverloaded,
-    EngineUnavailable,
-    InvalidRecording,
-    InvalidSynthesis,
-    StreamFailed,
-    UnknownSpeaker,
-    UnsupportedTask,
-)
-from sonorant.engine.fair_queue import FairQueue
-from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, Work
-from sonorant.engine.ipc.shared_record import SharedRecord
-from sonorant.engine.lru_cache import LruCache
-from sonorant.engine.owner.shared_pairs import SharedPairs, shared_pairs
-from sonorant.engine.prompt.explain import Explanation
-from sonorant.engine.prompt.layout import PromptLayout
-from sonorant.engine.serving.engine import Engine, EngineStats
-from sonorant.engine.serving.here import EngineHere, start_here
-from sonorant.engine.serving.info import EngineInfo
-from sonorant.engine.serving.pool import EnginePool, PairStats
-from sonorant.engine.serving.routing import Need
-from sonorant.engine.serving.stored import StoredStream
-from sonorant.engine.serving.stream import EngineStream
-from sonorant.engine.serving.warm_up import WarmUp
-from sonorant.engine.shares import Shares
-from sonorant.engine.types import (
-    NOTHING_SPENT,
-    EncodedReference,
-    FinishReason,
-    Int16Array,
-    PassCounts,
-    PcmChunk,
-    RecordingInfo,
-    SamplingParams,
-    Spent,
-    StreamBudget,
-    StreamEnd,
-    SynthesisParams,
-)
-from sonorant.engine.workers.auto import is_large_on_the_cpu, sized
-from sonorant.engine.workers.endpoint import EngineState
-from sonorant.settings import AUTO
-
-__all__ = [
-    "AUTO",
-    "BUILTIN_VOICE_DIR",
-    "MAX_MIXED_VOICES",
-    "NOTHING_SPENT",
-    "PROMPT_ROW_BUCKETS",
-    "ROW_BUCKETS",
-    "STEP_S_BUCKETS",
-    "CheckpointError",
-    "CodecDiffers",
-    "EncodedReference",
-    "EncodingFailed",
-    "Engine",
-    "EngineConfig",
-    "EngineError",
-    "EngineHere",
-    "EngineInfo",
-    "EngineOverloaded",
-    "EnginePool",
-    "EngineState",
-    "EngineStats",
-    "EngineStream",
-    "EngineUnavailable",
-    "Explanation",
-    "FairQueue",
-    "FinishReason",
-    "Int16Array",
-    "InvalidRecording",
-    "InvalidSynthesis",
-    "LruCache",
-    "MpsMode",
-    "Need",
-    "PairStats",
-    "PassCounts",
-    "PcmChunk",
-    "PromptLayout",
-    "RecordingInfo",
-    "SamplingParams",
-    "SharedPairs",
-    "SharedRecord",
-    "Shares",
-    "Spent",
-    "StoredStream",
-    "StreamBudget",
-    "StreamEnd",
-    "StreamFailed",
-    "SynthesisParams",
-    "UnknownSpeaker",
-    "UnsupportedTask",
-    "WarmUp",
-    "Work",
-    "find_card",
-    "is_large_on_the_cpu",
-    "mix_embeddings",
-    "resolve_model",
-    "shared_pairs",
-    "sized",
-    "start_here",
-]
+from sonorant.engine.card.driver import find_card as find_card
+from sonorant.engine.checkpoint.embeddings import MAX_MIXED_VOICES as MAX_MIXED_VOICES
+from sonorant.engine.checkpoint.embeddings import mix_embeddings as mix_embeddings
+from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR as BUILTIN_VOICE_DIR
+from sonorant.engine.checkpoint.folders import resolve_model as resolve_model
+from sonorant.engine.config import EngineConfig as EngineConfig
+from sonorant.engine.config import MpsMode as MpsMode
+from sonorant.engine.errors import CheckpointError as CheckpointError
+from sonorant.engine.errors import CodecDiffers as CodecDiffers
+from sonorant.engine.errors import EncodingFailed as EncodingFailed
+from sonorant.engine.errors import EngineError as EngineError
+from sonorant.engine.errors import EngineOverloaded as EngineOverloaded
+from sonorant.engine.errors import EngineUnavailable as EngineUnavailable
+from sonorant.engine.errors import InvalidRecording as InvalidRecording
+from sonorant.engine.errors import InvalidSynthesis as InvalidSynthesis
+from sonorant.engine.errors import StreamFailed as StreamFailed
+from sonorant.engine.errors import UnknownSpeaker as UnknownSpeaker
+from sonorant.engine.errors import UnsupportedTask as UnsupportedTask
+from sonorant.engine.fair_queue import FairQueue as FairQueue
+from sonorant.engine.ipc.heartbeat import PROMPT_ROW_BUCKETS as PROMPT_ROW_BUCKETS
+from sonorant.engine.ipc.heartbeat import ROW_BUCKETS as ROW_BUCKETS
+from sonorant.engine.ipc.heartbeat import STEP_S_BUCKETS as STEP_S_BUCKETS
+from sonorant.engine.ipc.heartbeat import Work as Work
+from sonorant.engine.ipc.shared_record import SharedRecord as SharedRecord
+from sonorant.engine.lru_cache import LruCache as LruCache
+from sonorant.engine.owner.shared_pairs import SharedPairs as SharedPairs
+from sonorant.engine.owner.shared_pairs import shared_pairs as shared_pairs
+from sonorant.engine.prompt.explain import Explanation as Explanation
+from sonorant.engine.prompt.layout import PromptLayout as PromptLayout
+from sonorant.engine.serving.engine import Engine as Engine
+from sonorant.engine.serving.engine import EngineStats as EngineStats
+from sonorant.engine.serving.here import EngineHere as EngineHere
+from sonorant.engine.serving.here import start_here as start_here
+from sonorant.engine.serving.info import EngineInfo as EngineInfo
+from sonorant.engine.serving.pool import EnginePool as EnginePool
+from sonorant.engine.serving.pool import PairStats as PairStats
+from sonorant.engine.serving.routing import Need as Need
+from sonorant.engine.serving.stored import StoredStream as StoredStream
+from sonorant.engine.serving.stream import EngineStream as EngineStream
+from sonorant.engine.serving.warm_up import WarmUp as WarmUp
+from sonorant.engine.shares import Shares as Shares
+from sonorant.engine.types import NOTHING_SPENT as NOTHING_SPENT
+from sonorant.engine.types import EncodedReference as EncodedReference
+from sonorant.engine.types import FinishReason as FinishReason
+from sonorant.engine.types import Int16Array as Int16Array
+from sonorant.engine.types import PassCounts as PassCounts
+from sonorant.engine.types import PcmChunk as PcmChunk
+from sonorant.engine.types import RecordingInfo as RecordingInfo
+from sonorant.engine.types import SamplingParams as SamplingParams
+from sonorant.engine.types import Spent as Spent
+from sonorant.engine.types import StreamBudget as StreamBudget
+from sonorant.engine.types import StreamEnd as StreamEnd
+from sonorant.engine.types import SynthesisParams as SynthesisParams
+from sonorant.engine.workers.auto import is_large_on_the_cpu as is_large_on_the_cpu
+from sonorant.engine.workers.auto import sized as sized
+from sonorant.engine.workers.endpoint import EngineState as EngineState
+from sonorant.settings import AUTO as AUTO

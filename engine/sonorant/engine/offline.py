@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import soundfile
@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 
 STREAM_ID = 1
 CHUNK_FRAMES = 12
+_OUTPUTS = ("codes", "wav", "wav_float", "speaker_embedding_out")  # all other arguments are those of `synthesize`
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,26 +198,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("--reference needs --reference-text (the words spoken in it) or --x-vector-only")
     if args.speaker_embedding_out and not args.reference:
         parser.error("--speaker-embedding-out needs --reference, the recording of the speaker")
+    told: dict[str, Any] = {name: value for name, value in vars(args).items() if name not in _OUTPUTS}
     try:
+        told["model"] = resolve_model(args.model)
         with tqdm(desc="codec frames", unit="frame", disable=None) as progress:
-            result = synthesize(
-                args.text,
-                model=resolve_model(args.model),
-                speaker=args.speaker,
-                language=args.language,
-                instruct=args.instruct,
-                reference=args.reference,
-                reference_text=args.reference_text,
-                x_vector_only=args.x_vector_only,
-                non_streaming_mode=args.non_streaming_mode,
-                greedy=args.greedy,
-                seed=args.seed,
-                max_frames=args.max_frames,
-                load_format=args.load_format,
-                dtype=args.dtype,
-                device=args.device,
-                on_frames=progress.update,
-            )
+            result = synthesize(**told, on_frames=progress.update)
         _write(args, result)
     except (EngineError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
