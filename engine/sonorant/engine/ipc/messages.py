@@ -16,12 +16,13 @@ has died, EndServer is sent in its place on ring A: all its streams end, and the
 
 import struct
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Any, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from sonorant.engine.ipc.opening import OPEN, Buffer, opening, opening_bytes, raw
 from sonorant.engine.ipc.opening import OpenStream as OpenStream
@@ -192,22 +193,8 @@ ROW_BYTES = 8 + 4  # of a batch: stream id, index
 DETAIL_BYTES = 512  # longest detail of an EndStream; a longer one is cut
 
 
-class _Kind(IntEnum):
-    OPEN_STREAM = 1
-    PUSH_TEXT = 2
-    END_TEXT = 3
-    GRANT_CREDIT = 4
-    CANCEL_STREAM = 5
-    SHUTDOWN = 6
-    BEGIN_STREAM = 7
-    FRAME_BATCH = 8
-    FLUSH_STREAM = 9
-    END_STREAM = 10
-    PCM_BATCH = 11
-    FIRST_CHUNK = 12
-    SILENT_STREAM = 13
-    TEXT_POSITIONS = 14
-    END_SERVER = 15
+_RECORDS: tuple[type[Record], ...] = get_args(Record)
+_KINDS = {record: kind for kind, record in enumerate(_RECORDS)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,118 +232,102 @@ def max_bytes(kind: type[Record], shape: RecordShape, *, rows: int = 1, num_fram
 
 def encode(record: Record) -> list[Buffer]:
     """Encode the record as bytes, in parts to be joined. Parts may be views of the record's arrays."""
+    kind = _KINDS[type(record)]
     match record:
+        case PushText(stream_id, token_ids):
+            return [HEADER.pack(kind, len(token_ids), stream_id), array("i", token_ids).tobytes()]
+        case GrantCredit(stream_id, count) | FlushStream(stream_id, count) | SilentStream(stream_id, count):
+            return [HEADER.pack(kind, count, stream_id)]
+        case EndText(number) | CancelStream(number) | EndServer(number):
+            return [HEADER.pack(kind, 0, number)]
+        case Shutdown():
+            return [HEADER.pack(kind, 0, 0)]
+        case FrameBatch(stream_ids, indices, codes, began_s, ended_s):
+            head = HEADER.pack(kind, len(stream_ids), 0) + TIMES.pack(began_s, ended_s)
+            return [head, raw(stream_ids, np.int64), raw(indices, np.int32), raw(codes, np.int16)]
+        case TextPositions(stream_ids, indices, positions):
+            head = HEADER.pack(kind, len(stream_ids), 0)
+            return [head, raw(stream_ids, np.int64), raw(indices, np.int32), raw(positions, np.float32)]
+        case PcmBatch(stream_ids, first_frames, num_frames, samples, codes):
+            head = HEADER.pack(kind, len(stream_ids), num_frames) + CODEBOOKS.pack(len(codes[0][0]))
+            rows = [raw(stream_ids, np.int64), raw(first_frames, np.int32)]
+            return [head, *rows, raw(np.asarray(codes), np.int16), raw(np.asarray(samples), np.int16)]
         case OpenStream(stream_id=stream_id):
             codebooks, body = opening_bytes(record)
-            return [HEADER.pack(_Kind.OPEN_STREAM, codebooks, stream_id), *body]
-        case PushText(stream_id, token_ids):
-            return [HEADER.pack(_Kind.PUSH_TEXT, len(token_ids), stream_id), array("i", token_ids).tobytes()]
-        case EndText(stream_id):
-            return [HEADER.pack(_Kind.END_TEXT, 0, stream_id)]
-        case GrantCredit(stream_id, num_frames):
-            return [HEADER.pack(_Kind.GRANT_CREDIT, num_frames, stream_id)]
-        case CancelStream(stream_id):
-            return [HEADER.pack(_Kind.CANCEL_STREAM, 0, stream_id)]
-        case EndServer(server):
-            return [HEADER.pack(_Kind.END_SERVER, 0, server)]
-        case Shutdown():
-            return [HEADER.pack(_Kind.SHUTDOWN, 0, 0)]
+            return [HEADER.pack(kind, codebooks, stream_id), *body]
         case BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, is_stored, is_background):
             num_past = 0 if past_codes is None else len(past_codes)
             begin = BEGIN.pack(opened_s, started_s, first_frame, is_stored, is_background)
-            head = HEADER.pack(_Kind.BEGIN_STREAM, num_past, stream_id) + begin
+            head = HEADER.pack(kind, num_past, stream_id) + begin
             return [head] if past_codes is None else [head, raw(past_codes, np.int16)]
-        case FrameBatch(stream_ids, frame_indices, codes, began_s, ended_s):
-            head = HEADER.pack(_Kind.FRAME_BATCH, len(stream_ids), 0) + TIMES.pack(began_s, ended_s)
-            return [
-                head,
-                raw(stream_ids, np.int64),
-                raw(frame_indices, np.int32),
-                raw(codes, np.int16),
-            ]
-        case TextPositions(stream_ids, frame_indices, positions):
-            head = HEADER.pack(_Kind.TEXT_POSITIONS, len(stream_ids), 0)
-            return [
-                head,
-                raw(stream_ids, np.int64),
-                raw(frame_indices, np.int32),
-                raw(positions, np.float32),
-            ]
-        case FlushStream(stream_id, is_blocked):
-            return [HEADER.pack(_Kind.FLUSH_STREAM, is_blocked, stream_id)]
         case EndStream(stream_id, end):
-            head = HEADER.pack(_Kind.END_STREAM, end.reason, stream_id)
+            head = HEADER.pack(kind, end.reason, stream_id)
             return [head, END.pack(end.num_frames, end.queue_s, end.generation_s), end.detail.encode()[:DETAIL_BYTES]]
         case FirstChunk(stream_id):
-            return [HEADER.pack(_Kind.FIRST_CHUNK, 0, stream_id), FIRST_CHUNK.pack(*record.times)]
-        case SilentStream(stream_id, num_frames):
-            return [HEADER.pack(_Kind.SILENT_STREAM, num_frames, stream_id)]
-        case PcmBatch(stream_ids, first_frames, num_frames, samples, codes):
-            head = HEADER.pack(_Kind.PCM_BATCH, len(stream_ids), num_frames) + CODEBOOKS.pack(len(codes[0][0]))
-            rows = [raw(stream_ids, np.int64), raw(first_frames, np.int32)]
-            return [head, *rows, raw(np.asarray(codes), np.int16), raw(np.asarray(samples), np.int16)]
+            return [HEADER.pack(kind, 0, stream_id), FIRST_CHUNK.pack(*record.times)]
 
 
 def decode(payload: Buffer) -> Record:
     """Decode a record. The bytes are copied, so the record stays valid after the ring's room is released."""
     kind, count, stream_id = HEADER.unpack_from(payload)
-    if kind == _Kind.PCM_BATCH:  # these are most of all bytes, so they are copied only once
+    if kind >= len(_RECORDS):
+        raise ValueError(f"ring record of unknown kind {kind}")
+    record = _RECORDS[kind]
+    if record is PcmBatch:  # these are most of all bytes, so they are copied only once
         return _pcm_batch(memoryview(payload)[HEADER.size :], count, stream_id)
-    body = bytearray(payload[HEADER.size :])
-    match kind:
-        case _Kind.OPEN_STREAM:
-            return opening(body, count, stream_id)
-        case _Kind.PUSH_TEXT:
-            return PushText(stream_id, tuple(np.frombuffer(body, np.int32).tolist()))
-        case _Kind.END_TEXT:
-            return EndText(stream_id)
-        case _Kind.GRANT_CREDIT:
-            return GrantCredit(stream_id, count)
-        case _Kind.CANCEL_STREAM:
-            return CancelStream(stream_id)
-        case _Kind.END_SERVER:
-            return EndServer(stream_id)
-        case _Kind.SHUTDOWN:
-            return Shutdown()
-        case _Kind.BEGIN_STREAM:
-            past_codes = np.frombuffer(body, np.int16, offset=BEGIN.size).reshape(count, -1) if count else None
-            opened_s, started_s, first_frame, is_stored, is_background = BEGIN.unpack_from(body)
-            return BeginStream(
-                stream_id, opened_s, started_s, past_codes, first_frame, bool(is_stored), bool(is_background)
-            )
-        case _Kind.FRAME_BATCH:
-            return FrameBatch(*_rows(body, count, TIMES.size), *TIMES.unpack_from(body))
-        case _Kind.TEXT_POSITIONS:
-            stream_ids = np.frombuffer(body, np.int64, count)
-            frame_indices = np.frombuffer(body, np.int32, count, stream_ids.nbytes)
-            positions = np.frombuffer(body, np.float32, count, stream_ids.nbytes + frame_indices.nbytes)
-            return TextPositions(stream_ids, frame_indices, positions)
-        case _Kind.FLUSH_STREAM:
-            return FlushStream(stream_id, bool(count))
-        case _Kind.END_STREAM:
-            num_frames, queue_s, generation_s = END.unpack_from(body)
-            detail = body[END.size :].decode(errors="ignore")
-            return EndStream(stream_id, StreamEnd(FinishReason(count), num_frames, queue_s, generation_s, detail))
-        case _Kind.FIRST_CHUNK:
-            return FirstChunk(stream_id, *FIRST_CHUNK.unpack_from(body))
-        case _Kind.SILENT_STREAM:
-            return SilentStream(stream_id, count)
-    raise ValueError(f"ring record of unknown kind {kind}")
+    return _READERS[record](bytearray(payload[HEADER.size :]), count, stream_id)
+
+
+def _begin_stream(body: bytearray, count: int, stream_id: int) -> BeginStream:
+    past_codes = np.frombuffer(body, np.int16, offset=BEGIN.size).reshape(count, -1) if count else None
+    opened_s, started_s, first_frame, is_stored, is_background = BEGIN.unpack_from(body)
+    return BeginStream(stream_id, opened_s, started_s, past_codes, first_frame, bool(is_stored), bool(is_background))
+
+
+def _frame_batch(body: bytearray, count: int, _: int) -> FrameBatch:
+    stream_ids, frame_indices, codes = _rows(body, count, TIMES.size, np.int16)
+    return FrameBatch(stream_ids, frame_indices, codes.reshape(count, -1), *TIMES.unpack_from(body))
+
+
+def _end_stream(body: bytearray, reason: int, stream_id: int) -> EndStream:
+    detail = body[END.size :].decode(errors="ignore")
+    num_frames, queue_s, generation_s = END.unpack_from(body)
+    return EndStream(stream_id, StreamEnd(FinishReason(reason), num_frames, queue_s, generation_s, detail))
+
+
+# What makes a record of its body and of the count and the stream's id in its header.
+_READERS: dict[type[Record], Callable[[bytearray, int, int], Record]] = {
+    OpenStream: opening,
+    PushText: lambda body, _, stream_id: PushText(stream_id, tuple(np.frombuffer(body, np.int32).tolist())),
+    EndText: lambda _, __, stream_id: EndText(stream_id),
+    GrantCredit: lambda _, count, stream_id: GrantCredit(stream_id, count),
+    CancelStream: lambda _, __, stream_id: CancelStream(stream_id),
+    EndServer: lambda _, __, server: EndServer(server),
+    Shutdown: lambda _, __, ___: Shutdown(),
+    BeginStream: _begin_stream,
+    FrameBatch: _frame_batch,
+    TextPositions: lambda body, count, _: TextPositions(*_rows(body, count, 0, np.float32)),
+    FlushStream: lambda _, is_blocked, stream_id: FlushStream(stream_id, bool(is_blocked)),
+    EndStream: _end_stream,
+    FirstChunk: lambda body, _, stream_id: FirstChunk(stream_id, *FIRST_CHUNK.unpack_from(body)),
+    SilentStream: lambda _, count, stream_id: SilentStream(stream_id, count),
+}
 
 
 def _pcm_batch(body: memoryview, rows: int, num_frames: int) -> PcmBatch:
     """Copy each row by itself, so that a slow listener keeps only its own row in memory and not the whole batch."""
     (codebooks,) = CODEBOOKS.unpack_from(body)
-    stream_ids, first_frames, values = _rows(body, rows, CODEBOOKS.size)
-    values = values.reshape(-1)
+    stream_ids, first_frames, values = _rows(body, rows, CODEBOOKS.size, np.int16)
     num_codes = rows * num_frames * codebooks
     codes, samples = values[:num_codes].reshape(rows, num_frames, codebooks), values[num_codes:].reshape(rows, -1)
     own_samples, own_codes = [row.copy() for row in samples], [row.copy() for row in codes]
     return PcmBatch(stream_ids.copy(), first_frames.copy(), num_frames, own_samples, own_codes)
 
 
-def _rows(body: Buffer, rows: int, offset: int) -> tuple[Int64Array, Int32Array, Int16Array]:
+def _rows(
+    body: Buffer, rows: int, offset: int, dtype: type[np.generic]
+) -> tuple[Int64Array, Int32Array, npt.NDArray[Any]]:
+    """Return the stream ids, the indices, and all values after them."""
     stream_ids = np.frombuffer(body, np.int64, rows, offset)
     indices = np.frombuffer(body, np.int32, rows, offset + stream_ids.nbytes)
-    values = np.frombuffer(body, np.int16, offset=offset + stream_ids.nbytes + indices.nbytes).reshape(rows, -1)
-    return stream_ids, indices, values
+    return stream_ids, indices, np.frombuffer(body, dtype, offset=offset + stream_ids.nbytes + indices.nbytes)
