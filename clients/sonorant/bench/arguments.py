@@ -3,8 +3,9 @@
 import argparse
 import importlib.util
 import json
+import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,29 @@ examples:
 """
 
 
+def number(what: str, fits: Callable[[Any], bool], parse: Callable[[str], Any] = float) -> Callable[[str], Any]:
+    """Make an argparse type for numbers that fit; `what` describes them in the error."""
+
+    def checked(text: str) -> Any:
+        if not fits(value := parse(text)):
+            raise argparse.ArgumentTypeError(f"{text} is not {what}")
+        return value
+
+    return checked
+
+
+positive = number("greater than 0", lambda value: 0 < value < math.inf)
+positive_int = number("at least 1", lambda value: value >= 1, int)
+
+
+async def run(args: argparse.Namespace) -> int:
+    from sonorant.bench import command  # no other command needs what it imports
+
+    return await command.run(args)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
     _add_servers(parser)
     _add_loads(parser)
     _add_speech(parser)
@@ -100,25 +123,25 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
 
 def _add_loads(parser: argparse.ArgumentParser) -> None:
     loads = parser.add_argument_group("loads (default: --closed 1 4)")
-    loads.add_argument("--closed", type=_positive_int, nargs="+", default=[], metavar="N")
-    loads.add_argument("--open", type=_positive, nargs="+", default=[], metavar="R")
-    loads.add_argument("--paced", type=_positive_int, nargs="+", default=[], metavar="N")
-    loads.add_argument("--seconds", type=_positive, default=20.0, metavar="S", help="measured time; default: 20")
+    loads.add_argument("--closed", type=positive_int, nargs="+", default=[], metavar="N")
+    loads.add_argument("--open", type=positive, nargs="+", default=[], metavar="R")
+    loads.add_argument("--paced", type=positive_int, nargs="+", default=[], metavar="N")
+    loads.add_argument("--seconds", type=positive, default=20.0, metavar="S", help="measured time; default: 20")
     loads.add_argument(
-        "--paced-seconds", type=_positive, metavar="S", help="the same for paced loads; default: --seconds"
+        "--paced-seconds", type=positive, metavar="S", help="the same for paced loads; default: --seconds"
     )
-    loads.add_argument("--warm-up-s", type=_positive, default=3.0, metavar="S", help="time before that; default: 3")
+    loads.add_argument("--warm-up-s", type=positive, default=3.0, metavar="S", help="time before that; default: 3")
     loads.add_argument(
-        "--repeats", type=_positive_int, default=1, metavar="N", help="run everything N times, servers taking turns"
+        "--repeats", type=positive_int, default=1, metavar="N", help="run everything N times, servers taking turns"
     )
     loads.add_argument(
-        "--timeout-s", type=_positive, default=120.0, metavar="S", help="give up an utterance after this; default: 120"
+        "--timeout-s", type=positive, default=120.0, metavar="S", help="give up an utterance after this; default: 120"
     )
 
 
 def _add_speech(parser: argparse.ArgumentParser) -> None:
     speech = parser.add_argument_group("speech")
-    speech.add_argument("--frames", type=_positive_int, default=0, metavar="N", help="exact length of each utterance")
+    speech.add_argument("--frames", type=positive_int, default=0, metavar="N", help="exact length of each utterance")
     speech.add_argument(
         "--text-language",
         choices=(*texts.LANGUAGES, "any"),
@@ -126,7 +149,7 @@ def _add_speech(parser: argparse.ArgumentParser) -> None:
     )
     speech.add_argument("--text-length", choices=(*texts.LENGTHS, "any"), default="medium", help="default: medium")
     speech.add_argument(
-        "--words-per-s", type=_positive, default=0.0, metavar="X", help="send each text word by word, at this speed"
+        "--words-per-s", type=positive, default=0.0, metavar="X", help="send each text word by word, at this speed"
     )
     speech.add_argument("--voice", default="", metavar="NAME", help="of a preset, for --task preset")
     speech.add_argument(
@@ -134,7 +157,7 @@ def _add_speech(parser: argparse.ArgumentParser) -> None:
     )
     speech.add_argument(
         "--recordings",
-        type=_count,
+        type=number("at least 0", lambda value: value >= 0, int),
         default=0,
         metavar="N",
         help="recordings in rotation; default: each is sent once",
@@ -142,7 +165,7 @@ def _add_speech(parser: argparse.ArgumentParser) -> None:
     speech.add_argument(
         "--recordings-dir", type=Path, metavar="DIR", help="recordings to send; default: they are made, 3 to 15 s long"
     )
-    speech.add_argument("--recording-s", type=_positive, default=0.0, metavar="S", help="length of those that are made")
+    speech.add_argument("--recording-s", type=positive, default=0.0, metavar="S", help="length of those that are made")
     speech.add_argument("--design", default="A calm, warm voice.", metavar="TEXT", help="voice of --task design")
     speech.add_argument(
         "--max-lead-ms", type=int, metavar="N", help="see `sonorant say --help`; default: 0, for paced loads 2000"
@@ -160,27 +183,27 @@ def _add_client(parser: argparse.ArgumentParser) -> None:
     client = parser.add_argument_group("client")
     client.add_argument(
         "--processes",
-        type=_positive_int,
+        type=positive_int,
         metavar="N",
         help="client processes; default: as the load needs, up to half of the cores",
     )
     client.add_argument(
         "--connections",
-        type=_positive_int,
+        type=positive_int,
         default=1,
         metavar="N",
         help="connections of each client process, for a server of several processes; default: 1",
     )
     client.add_argument(
         "--max-client-lag-ms",
-        type=_positive,
+        type=positive,
         default=10.0,
         metavar="X",
         help="mark a row as invalid if the client was later than this (p99); default: 10",
     )
     client.add_argument(
         "--max-difference",
-        type=_positive,
+        type=positive,
         default=0.03,
         metavar="X",
         help="call rows not comparable if their mean audio differs by a larger share; default: 0.03",
@@ -289,22 +312,4 @@ def _json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError(f"{text} is not a JSON object")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not greater than 0")
-    return value
-
-
-def _count(text: str) -> int:
-    return int(text) if text == "0" else _positive_int(text)
-
-
-def _positive_int(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
     return value

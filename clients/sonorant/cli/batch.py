@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AsyncExitStack, aclosing, closing
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +18,14 @@ from sonorant.cli.finished import Finished, digest, finished_in
 from sonorant.cli.progress import Progress
 from sonorant.cli.subtitles import subtitles
 from sonorant.client.client import SpeechClient
+from sonorant.client.clip import Reason
 from sonorant.client.configs import scheduling
-from sonorant.client.errors import InvalidRequest, ServerBusy, ServerUnavailable, SpeechError, from_status
+from sonorant.client.errors import InvalidRequest, ServerBusy, ServerUnavailable, SpeechError
 from sonorant.client.file_formats import encoding_for
-from sonorant.client.listening import audio_out
 from sonorant.client.transport.backoff import delays_s
 from sonorant.client.transport.retries import Retry
-from sonorant.tts.v1.audio_pb2 import AudioChunk, AudioEncoding
-from sonorant.tts.v1.synthesis_pb2 import FinishReason, Mark, Marks, SynthesisConfig, UtteranceDone, UtteranceStarted
+from sonorant.tts.v1.audio_pb2 import AudioEncoding
+from sonorant.tts.v1.synthesis_pb2 import Mark, Marks, SynthesisConfig
 from sonorant.tts.v1.synthesis_pb2 import Warning as SpeechWarning
 
 EACH = ("line", "paragraph", "chapter")
@@ -262,40 +262,27 @@ class _Job:
     async def _draw(self, piece: BatchPiece, config: SynthesisConfig, part: Path) -> _Spoken:
         marks: list[Mark] = []
         warnings: list[SpeechWarning] = []
-        wrong = ""
-        done = UtteranceDone()
-        payloads = self._client.stream(
+
+        def reached(told: Marks) -> None:
+            self._progress.reach(piece.number, told.marks[-1].text_end)
+            if self._subtitles:
+                marks.extend(told.marks)
+
+        saved = await self._client.stream_to_file(
             piece.text,
+            part,
             config,
-            max_lead_ms=0,
             timestamps=bool(self._subtitles) or self._progress.is_shown,
             scheduling=scheduling(batch=True, max_wait_ms=MAX_WAIT_MS),
+            on={Marks: reached, SpeechWarning: warnings.append},
         )
-        write: audio_out.Write | None = None
-        async with AsyncExitStack() as stack, aclosing(payloads):
-            async for payload in payloads:
-                match payload:
-                    case UtteranceStarted() if write is None:
-                        opened = audio_out.audio_file(part, payload.audio.sample_rate_hz)
-                        write = await stack.enter_async_context(opened)
-                    case AudioChunk() if write is not None:
-                        write(payload.data)
-                    case Marks():
-                        self._progress.reach(piece.number, payload.marks[-1].text_end)
-                        if self._subtitles:
-                            marks.extend(payload.marks)
-                    case SpeechWarning() if payload.code in ("RUNAWAY", "BABBLE", "NO_SPEAKABLE_TEXT"):
-                        wrong = payload.message
-                    case SpeechWarning():
-                        warnings.append(payload)
-                    case UtteranceDone():
-                        done = payload
-        if done.reason == FinishReason.FINISH_REASON_FAILED:
-            raise from_status(done.error)
-        is_cut = done.reason != FinishReason.FINISH_REASON_COMPLETED and not self._may_end_early
-        if wrong or is_cut:
-            raise _WentWrong(wrong or f"only {done.stats.spoken_chars} of {len(piece.text)} characters were spoken")
-        return _Spoken(done.stats.sent_ms / 1000, marks, warnings)
+        for warning in warnings:
+            if warning.code in ("RUNAWAY", "BABBLE", "NO_SPEAKABLE_TEXT"):
+                raise _WentWrong(warning.message)
+        if saved.reason is not Reason.COMPLETED and not self._may_end_early:
+            stats = saved.stats
+            raise _WentWrong(f"only {stats.spoken_chars} of {len(piece.text)} characters were spoken")
+        return _Spoken(saved.stats.sent_ms / 1000, marks, warnings)
 
 
 def _is_about_the_text(error: SpeechError) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 
-from sonorant.client.configs import ENCODINGS, MARKDOWN_PARTS, TEXT_FORMATS, synthesis_config
+from sonorant.client.configs import CONFIG_FIELDS, ENCODINGS, MARKDOWN_PARTS, TEXT_FORMATS, synthesis_config
 from sonorant.tts.v1.synthesis_pb2 import Sampling, SynthesisConfig
 
 _SAMPLING = {
@@ -70,6 +70,8 @@ def _add_voice(parser: argparse.ArgumentParser) -> None:
         "--pronounce",
         type=pronunciation,
         action="append",
+        default=[],
+        dest="pronunciations",
         metavar="PHRASE=SPELLING",
         help="how to say a phrase, such as SQL=sequel; may be repeated",
     )
@@ -77,6 +79,7 @@ def _add_voice(parser: argparse.ArgumentParser) -> None:
         "--dictionary",
         action="append",
         default=[],
+        dest="dictionaries",
         metavar="ID[@VERSION]",
         help="a pronunciation dictionary of the server; may be repeated, and the first one that has a phrase counts",
     )
@@ -125,29 +128,13 @@ def whole_number(text: str) -> int:
 
 
 def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:
-    values = {field.name: getattr(args, field.name) for field in Sampling.DESCRIPTOR.fields}
-    return synthesis_config(
-        voice=args.voice,
-        design=args.design,
-        reference=args.reference.read_bytes() if args.reference else None,
-        transcript=args.transcript,
-        language=args.language,
-        instructions=args.instructions,
-        encoding=encoding,
-        sample_rate_hz=args.sample_rate_hz,
-        frame_duration_ms=args.frame_duration_ms,
-        bitrate_bps=args.bitrate_bps,
-        speed=args.speed,
-        volume_gain_db=args.volume_gain_db,
-        max_audio_ms=args.max_audio_ms,
-        pronunciations=dict(args.pronounce or ()),
-        dictionaries=args.dictionary,
-        non_streaming_mode=args.non_streaming_mode,
-        text_format=args.text_format,
-        leave_out=args.leave_out,
-        directions=args.directions,
-        **{name: value for name, value in values.items() if value is not None},
-    )
+    """Return the config of the arguments, which are named as the parameters of `synthesis_config` are."""
+    names = {*CONFIG_FIELDS, *(field.name for field in Sampling.DESCRIPTOR.fields)}
+    given = {name: value for name, value in vars(args).items() if name in names and value is not None}
+    given |= {"encoding": encoding, "pronunciations": dict(args.pronunciations)}
+    if args.reference:
+        given["reference"] = args.reference.read_bytes()
+    return synthesis_config(**given)
 
 
 def pronunciation(text: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
     parser.add_argument("file", type=Path, help="codes of one utterance, as `sonorant say --codes` writes them")
     output = parser.add_argument_group(
         "where the audio goes (give one; without any, it is played)"

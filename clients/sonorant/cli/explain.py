@@ -20,6 +20,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
     parser.add_argument("text", help="the text to explain")
     parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
     add_config_arguments(parser)

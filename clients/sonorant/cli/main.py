@@ -4,13 +4,13 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from types import ModuleType
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
 from grpc import StatusCode
 
-from sonorant.bench import arguments as bench_arguments
+from sonorant.bench import arguments as bench
 from sonorant.cli import decode, dictionaries, explain, plan, say, voices
 from sonorant.client import __version__
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
@@ -46,75 +46,42 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    def add(name: str, examples: str, help: str, description: str, *parents: argparse.ArgumentParser) -> Any:
-        return commands.add_parser(
+    def add(name: str, module: ModuleType, help: str, description: str, *parents: argparse.ArgumentParser) -> None:
+        command = commands.add_parser(
             name,
             parents=parents,
             help=help,
             description=description,
-            epilog=examples,
+            epilog=module.EXAMPLES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        module.add_arguments(command)  # and what runs it
 
     description = "Speak a text. The text may still be growing: it is sent as it arrives, while audio comes back."
-    command = add("say", say.EXAMPLES, "speak a text", description, common)
-    say.add_arguments(command)
-    command.set_defaults(run=say.run)
-
+    add("say", say, "speak a text", description, common)
     description = "Speak the codes that `sonorant say --codes` stored. The audio is the same; only the codec runs."
-    command = add("decode", decode.EXAMPLES, "speak stored codes again", description, common)
-    decode.add_arguments(command)
-    command.set_defaults(run=decode.run)
-
+    add("decode", decode, "speak stored codes again", description, common)
     description = "Show tokens, prompt, settings and limits of a text, or why it is refused, without speaking it."
-    command = add("explain", explain.EXAMPLES, "show how a text would be spoken", description, common)
-    explain.add_arguments(command)
-    command.set_defaults(run=explain.run)
-
-    summary = "put load on a server and measure what its listeners get"
-    command = add("bench", bench_arguments.EXAMPLES, summary, bench_arguments.DESCRIPTION)
-    bench_arguments.add_arguments(command)
-    command.set_defaults(run=_bench)
-
+    add("explain", explain, "show how a text would be spoken", description, common)
+    add("bench", bench, "put load on a server and measure what its listeners get", bench.DESCRIPTION)
     description = "Work out how many GPUs a number of simultaneous calls needs, from the measured capacity of one GPU."
-    command = add("plan", plan.EXAMPLES, "work out how many GPUs a number of calls needs", description)
-    plan.add_arguments(command)
-    command.set_defaults(run=plan.run)
-
+    add("plan", plan, "work out how many GPUs a number of calls needs", description)
     description = "List, make, show and delete a server's pronunciation dictionaries. Without a command, list them."
-    summary = "list, make, show and delete pronunciation dictionaries"
-    dictionaries.add_arguments(add("dictionaries", dictionaries.EXAMPLES, summary, description, common))
-
+    add("dictionaries", dictionaries, "list, make, show and delete pronunciation dictionaries", description, common)
     description = "List, create, move and delete the voices of a server. Without a command, list them."
-    voices.add_arguments(add("voices", voices.EXAMPLES, "list, create, move and delete voices", description, common))
+    add("voices", voices, "list, create, move and delete voices", description, common)
 
-    _add_without_options(commands, common)
-    return parser
-
-
-def _add_without_options(commands: Any, common: argparse.ArgumentParser) -> None:
-    command = commands.add_parser("capabilities", parents=[common], help="print what the server can do, as JSON")
-    command.set_defaults(run=capabilities)
-
-    command = commands.add_parser(
-        "usage", parents=[common], help="print what the API key has used and has left, as JSON"
-    )
-    command.set_defaults(run=usage)
-
-    command = commands.add_parser(
-        "health", parents=[common], help="print the health status; exit status 0 only if it is SERVING"
-    )
-    command.set_defaults(run=health)
+    for run, help in (
+        (capabilities, "print what the server can do, as JSON"),
+        (usage, "print what the API key has used and has left, as JSON"),
+        (health, "print the health status; exit status 0 only if it is SERVING"),
+    ):
+        commands.add_parser(run.__name__, parents=[common], help=help).set_defaults(run=run)
     command = commands.add_parser(
         "doctor", add_help=False, help="check this machine and a checkpoint (runs sonorant-server doctor)"
     )
     command.set_defaults(run=doctor)
-
-
-async def _bench(args: argparse.Namespace) -> int:
-    from sonorant.bench import command  # no other command needs what it imports
-
-    return await command.run(args)
+    return parser
 
 
 async def doctor(args: argparse.Namespace) -> int:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sonorant.bench.arguments import number, positive_int
+
 DEVIATIONS = 3.1
 FULL = 0.7  # share of a GPU's streams that may be in use as long as all GPUs work
 MAX_UNDERRUNS = 0.01  # share of the listeners that may hear a gap
@@ -70,21 +72,25 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
     measured = parser.add_mutually_exclusive_group(required=True)
     measured.add_argument(
         "--bench", type=Path, metavar="FILE", help="result of `sonorant bench --paced ... --json FILE` on one GPU"
     )
-    measured.add_argument("--streams-per-gpu", type=_positive, metavar="N", help="listeners that one GPU can serve")
-    parser.add_argument("--calls", type=_positive, required=True, metavar="N", help="simultaneous calls at the peak")
+    measured.add_argument("--streams-per-gpu", type=positive_int, metavar="N", help="listeners that one GPU can serve")
+    parser.add_argument("--calls", type=positive_int, required=True, metavar="N", help="simultaneous calls at the peak")
     parser.add_argument(
         "--talk-share",
-        type=_share,
+        type=number("greater than 0 and at most 1", lambda share: 0 < share <= 1),
         default=0.4,
         metavar="P",
         help="share of a call in which the agent talks; default: %(default)s",
     )
     parser.add_argument(
-        "--gpu-per-hour", type=_price, metavar="PRICE", help="price of one GPU per hour, to print the price of speech"
+        "--gpu-per-hour",
+        type=number("a price of at least 0", lambda price: 0 <= price < math.inf),
+        metavar="PRICE",
+        help="price of one GPU per hour, to print the price of speech",
     )
 
 
@@ -113,24 +119,3 @@ def _measured(path: Path) -> int:
     if not capacity:
         raise ValueError(f"{path} has no paced load that was served without gaps; measure with --paced 100 200 ...")
     return capacity
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text} is not greater than 0 and at most 1")
-    return value
-
-
-def _price(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a price of at least 0")
-    return value

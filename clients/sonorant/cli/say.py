@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+from sonorant.bench.arguments import positive
 from sonorant.cli import batch
 from sonorant.cli.config_arguments import add_config_arguments, config_of, whole_number
 from sonorant.cli.progress import Progress
@@ -44,6 +45,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.set_defaults(run=run)
     text = parser.add_argument_group("text (give one; without any, stdin)").add_mutually_exclusive_group()
     text.add_argument("text", nargs="?", help="the text to speak; - for stdin")
     text.add_argument("--file", type=Path, help="speak a UTF-8 text file")
@@ -61,8 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--first-chunk-min-chars", type=whole_number, metavar="N", help="begin to speak when there are N characters"
     )
     pauses = pace.add_mutually_exclusive_group()
-    pauses.add_argument("--pause-ms", type=_positive, metavar="N", help="wait this long after each word")
-    pauses.add_argument("--words-per-minute", type=_positive, metavar="N", help="send words at this speed")
+    pauses.add_argument("--pause-ms", type=positive, metavar="N", help="wait this long after each word")
+    pauses.add_argument("--words-per-minute", type=positive, metavar="N", help="send words at this speed")
 
     output = parser.add_argument_group(
         "where the audio goes (give one; without any, it is played)"
@@ -296,10 +298,3 @@ def _subtitles(value: str) -> Path:
     if not file.parent.is_dir():
         raise argparse.ArgumentTypeError(f"{file.parent} is not a folder")
     return file
-
-
-def _positive(value: str) -> float:
-    number = float(value)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{value} is not a positive number")
-    return number

@@ -15,10 +15,10 @@ loop, as grpc.aio does not support several. Cancelling a task in the middle of a
 import asyncio
 import copy
 import math
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import grpc
@@ -190,18 +190,21 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
         path: str | Path,
         config: SynthesisConfig | None = None,
         *,
+        timestamps: bool = False,
         scheduling: Scheduling | None = None,
+        on: Mapping[type, Callable[[Any], object]] = MappingProxyType({}),
     ) -> Saved:
         """Write the audio of a text of any length to a file while it is generated. Its name says the encoding: .wav,
         .ogg, .opus, .pcm, .ulaw, .alaw, .codes, and with PyAV also .mp3 and .flac. Raises the utterance's error if it
-        fails."""
+        fails. `on`: what gets other messages, by their type, as in `Listener`: with `timestamps`, `Marks`, too."""
         path = Path(path)
         wanted = SynthesisConfig()
         wanted.CopyFrom(config or SynthesisConfig())
         wanted.audio.encoding = encoding_for(path)
         done, loop = UtteranceDone(), asyncio.get_running_loop()
         begin_s, first_audio_s = loop.time(), math.nan
-        async with AsyncExitStack() as stack, aclosing(self.stream(text, wanted, scheduling=scheduling)) as payloads:
+        told = self.stream(text, wanted, timestamps=timestamps, scheduling=scheduling)
+        async with AsyncExitStack() as stack, aclosing(told) as payloads:
             write: audio_out.Write | None = None
             async for payload in payloads:
                 match payload:
@@ -214,6 +217,8 @@ class SpeechClient(VoiceMethods, DictionaryMethods):
                         write(payload.data)
                     case UtteranceDone():
                         done = payload
+                    case _ if type(payload) in on:
+                        on[type(payload)](payload)
         if done.reason == FINISH_REASON_FAILED:
             raise from_status(done.error)
         return Saved(path, done, first_audio_s)

@@ -19,14 +19,16 @@ from sonorant.tts.v1.synthesis_pb2 import (
 )
 from sonorant.tts.v1.voice_pb2 import ReferenceAudio, VoiceMix, VoiceSelector
 
-_COMMIT_MODE_PREFIX = "COMMIT_MODE_"
-COMMIT_MODES = tuple(name.removeprefix(_COMMIT_MODE_PREFIX).lower() for name in CommitMode.keys()[1:])
-_ENCODING_PREFIX = "AUDIO_ENCODING_"
-ENCODINGS = tuple(name.removeprefix(_ENCODING_PREFIX).lower() for name in AudioEncoding.keys()[1:])
+
+def _names(enum: Any, prefix: str) -> tuple[str, ...]:
+    """Return the names in an enum of the contract, as people write them, but for the unspecified one."""
+    return tuple(name.removeprefix(prefix).lower() for name in enum.keys()[1:])
 
 
-TEXT_FORMATS = tuple(name.removeprefix("TEXT_FORMAT_").lower() for name in TextFormat.keys()[1:])
-MARKDOWN_PARTS = tuple(name.removeprefix("MARKDOWN_PART_").lower() for name in MarkdownPart.keys()[1:])
+COMMIT_MODES = _names(CommitMode, "COMMIT_MODE_")
+ENCODINGS = _names(AudioEncoding, "AUDIO_ENCODING_")
+TEXT_FORMATS = _names(TextFormat, "TEXT_FORMAT_")
+MARKDOWN_PARTS = _names(MarkdownPart, "MARKDOWN_PART_")
 
 
 def synthesis_config(
@@ -90,10 +92,8 @@ def scheduling(*, batch: bool = False, max_wait_ms: int = 0) -> Scheduling:
 
 
 def audio_format(encoding: str, sample_rate_hz: int, frame_duration_ms: int, bitrate_bps: int) -> AudioFormat:
-    if encoding and encoding not in ENCODINGS:
-        raise unknown_name("encoding", encoding, ENCODINGS)
     return AudioFormat(
-        encoding=AudioEncoding.Value(_ENCODING_PREFIX + (encoding or "unspecified").upper()),
+        encoding=_number(AudioEncoding, "AUDIO_ENCODING_", "encoding", encoding),
         sample_rate_hz=sample_rate_hz,
         frame_duration_ms=frame_duration_ms,
         bitrate_bps=bitrate_bps,
@@ -107,10 +107,8 @@ def text_policy(
     the end. `max_buffer_delay_ms`: how long to wait for more text before all so far is spoken to its end; by default
     300 ms after the mark of a sentence, 2 s after other words. `first_chunk_min_chars`: how much text to wait for
     before speech begins."""
-    if mode and mode not in COMMIT_MODES:
-        raise unknown_name("mode", mode, COMMIT_MODES)
     return TextPolicy(
-        mode=CommitMode.Value(_COMMIT_MODE_PREFIX + (mode or "unspecified").upper()),
+        mode=_number(CommitMode, "COMMIT_MODE_", "mode", mode),
         max_buffer_delay_ms=max_buffer_delay_ms,
         first_chunk_min_chars=first_chunk_min_chars,
     )
@@ -132,12 +130,11 @@ def utterance_config(
     )
 
 
-def _number(names: Any, prefix: str, field: str, name: str) -> Any:
+def _number(enum: Any, prefix: str, field: str, name: str) -> Any:
     """Return the number of a name in an enum of the contract. Raises InvalidRequest."""
-    known = [each.removeprefix(prefix).lower() for each in names.keys()[1:]]
-    if name and name not in known:
+    if name and name not in (known := _names(enum, prefix)):
         raise unknown_name(field, name, known)
-    return names.Value(prefix + (name or "unspecified").upper())
+    return enum.Value(prefix + (name or "unspecified").upper())
 
 
 def _dictionary(name: str) -> DictionaryReference:
@@ -151,7 +148,7 @@ def _sampling(fields: Mapping[str, Any]) -> Sampling:
     known = [field.name for field in Sampling.DESCRIPTOR.fields]
     for name in fields:
         if name not in known:
-            raise unknown_name("synthesis_config", name, [*known, *_CONFIG_FIELDS])
+            raise unknown_name("synthesis_config", name, [*known, *CONFIG_FIELDS])
     return Sampling(**fields)
 
 
@@ -171,4 +168,4 @@ def _selector(
     return VoiceSelector(design=design) if design else VoiceSelector(voice_id=voice) if voice else None
 
 
-_CONFIG_FIELDS = [name for name in inspect.signature(synthesis_config).parameters if name != "sampling"]
+CONFIG_FIELDS = [name for name in inspect.signature(synthesis_config).parameters if name != "sampling"]
