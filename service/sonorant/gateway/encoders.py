@@ -57,13 +57,13 @@ def encoder(name: str, rate_hz: int, *, whole: bool = False) -> AudioEncoder:
     audio = FORMATS[name]
     if audio.codec:
         return _Compressed(audio, rate_hz)
-    return _Collected(name, rate_hz) if whole else _Plain(name, rate_hz)
+    return _Collected(name, rate_hz) if whole else _Plain("pcm_s16le", rate_hz, wav=name == "wav")
 
 
 def raw_encoder(encoding: str, rate_hz: int, *, wav: bool = False) -> AudioEncoder:
     """Make an encoder for one of Cartesia's encodings, bare or as WAV. For G.711, the server sends it already
     encoded."""
-    return _Raw(encoding, rate_hz, wav_header(rate_hz, encoding=encoding) if wav else b"")
+    return _Plain(encoding, rate_hz, wav=wav)
 
 
 def wav_header(rate_hz: int, num_bytes: int | None = None, encoding: str = "pcm_s16le") -> bytes:
@@ -82,23 +82,8 @@ def silence(rate_hz: int) -> bytes:
 
 
 class _Plain:
-    def __init__(self, name: str, rate_hz: int) -> None:
-        self._header = wav_header(rate_hz) if name == "wav" else b""
-        self._rate_hz = rate_hz
-        self._is_empty = True
-
-    async def encode(self, pcm: bytes) -> bytes:
-        header, self._header = self._header, b""
-        self._is_empty = self._is_empty and not pcm
-        return header + pcm if header else pcm
-
-    async def finish(self) -> bytes:
-        return await self.encode(silence(self._rate_hz)) if self._is_empty else b""
-
-
-class _Raw:
-    def __init__(self, encoding: str, rate_hz: int, header: bytes) -> None:
-        self._header = header
+    def __init__(self, encoding: str, rate_hz: int, *, wav: bool) -> None:
+        self._header = wav_header(rate_hz, encoding=encoding) if wav else b""
         self._is_float = encoding == "pcm_f32le"
         self._silence = {"pcm_mulaw": b"\xff" * 160, "pcm_alaw": b"\xd5" * 160}.get(encoding, silence(rate_hz))
         self._is_empty = True

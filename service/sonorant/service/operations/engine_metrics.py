@@ -1,22 +1,13 @@
 """Metrics of the engine and its workers, read at each scrape. Knows no calls."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from sonorant.engine import PROMPT_ROW_BUCKETS, ROW_BUCKETS, STEP_S_BUCKETS, EnginePool, EngineState, Work
-
-# Families that several server processes with the same workers report alike.
-OF_ALL_PROCESSES = frozenset(
-    {
-        *("tts_slots", "tts_slots_used", "tts_slots_used_ratio", "tts_queued_streams"),
-        *("tts_pair_ready", "tts_pair_streams", "tts_ring_bytes"),
-        *("tts_batch_rows", "tts_step_seconds", "tts_prompt_rows", "tts_shared_prompt_rows"),
-        *("tts_pass_rows", "tts_padding_rows", "tts_graph_passes", "tts_eager_passes", "tts_busy_seconds"),
-    }
-)
 
 
 class EngineCollector(Collector):
@@ -44,55 +35,16 @@ class EngineCollector(Collector):
         ready = GaugeMetricFamily("tts_pair_ready", "Whether the worker pair takes streams.", labels=labels)
         streams = GaugeMetricFamily("tts_pair_streams", "Live streams of the worker pair.", labels=labels)
         rings = GaugeMetricFamily("tts_ring_bytes", "Bytes in flight on the ring.", labels=["pair", "ring"])
-        workers = _WorkerFamilies()
+        workers = [(kind(name, help, labels=["pair", "worker"]), told) for kind, name, help, told in _OF_WORKERS]
         for number, pair in enumerate(pairs):
             ready.add_metric([str(number), pair.model], pair.state is EngineState.READY)
             streams.add_metric([str(number), pair.model], pair.stats.num_streams)
             for name, num_bytes in zip(("commands", "frames", "pcm"), pair.stats.ring_bytes, strict=True):
                 rings.add_metric([str(number), name], num_bytes)
             for name, work in pair.stats.work.items():
-                workers.add([str(number), name], work)
-        yield from (ready, streams, rings, *workers.families)
-
-
-class _WorkerFamilies:
-    """What the workers of all pairs have done since they started."""
-
-    def __init__(self) -> None:
-        labels = ["pair", "worker"]
-        self._rows = HistogramMetricFamily("tts_batch_rows", "Streams in one step of a worker.", labels=labels)
-        self._times = HistogramMetricFamily("tts_step_seconds", "How long a step of a worker took.", labels=labels)
-        self._prompts = HistogramMetricFamily(
-            "tts_prompt_rows", "Prompt rows in one step of a talker, for steps that had any.", labels=labels
-        )
-        self._shared = CounterMetricFamily(
-            "tts_shared_prompt_rows",
-            "Prompt rows that were in the KV cache already.",
-            labels=labels,
-        )
-        self._pass_rows = CounterMetricFamily("tts_pass_rows", "Rows of the network's passes.", labels=labels)
-        self._padding = CounterMetricFamily("tts_padding_rows", "Padding rows in these passes.", labels=labels)
-        self._graphs = CounterMetricFamily("tts_graph_passes", "Passes that ran as a CUDA graph.", labels=labels)
-        self._eager = CounterMetricFamily("tts_eager_passes", "Passes that ran kernel by kernel.", labels=labels)
-        self._busy = CounterMetricFamily("tts_busy_seconds", "Time a worker spent in steps.", labels=labels)
-
-    @property
-    def families(self) -> tuple[Metric, ...]:
-        return (
-            *(self._rows, self._times, self._prompts, self._shared),
-            *(self._pass_rows, self._padding, self._graphs, self._eager, self._busy),
-        )
-
-    def add(self, labels: list[str], work: Work) -> None:
-        self._rows.add_metric(labels, _cumulated(ROW_BUCKETS, work.num_steps), work.num_rows)
-        self._times.add_metric(labels, _cumulated(STEP_S_BUCKETS, work.step_times), work.busy_s)
-        self._prompts.add_metric(labels, _cumulated(PROMPT_ROW_BUCKETS, work.prompt_steps), work.num_prompt_rows)
-        self._shared.add_metric(labels, work.num_shared_rows)
-        self._pass_rows.add_metric(labels, work.passes.num_rows)
-        self._padding.add_metric(labels, work.passes.num_padding_rows)
-        self._graphs.add_metric(labels, work.passes.num_graphs)
-        self._eager.add_metric(labels, work.passes.num_eager)
-        self._busy.add_metric(labels, work.busy_s)
+                for family, told in workers:
+                    family.add_metric([str(number), name], *told(work))
+        yield from (ready, streams, rings, *(family for family, _ in workers))
 
 
 def _cumulated(upper_ends: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
@@ -101,3 +53,38 @@ def _cumulated(upper_ends: Sequence[float], counts: Sequence[int]) -> list[tuple
         (str(upper), float(count))
         for upper, count in zip((*map(float, upper_ends), "+Inf"), accumulate(counts), strict=True)
     ]
+
+
+_HISTOGRAM, _COUNTER = HistogramMetricFamily, CounterMetricFamily
+# What the workers of all pairs have done since they started: kind, name and help, and what is told of a worker.
+_OF_WORKERS: tuple[tuple[type[Any], str, str, Callable[[Work], tuple[Any, ...]]], ...] = (
+    (
+        *(_HISTOGRAM, "tts_batch_rows", "Streams in one step of a worker."),
+        lambda work: (_cumulated(ROW_BUCKETS, work.num_steps), work.num_rows),
+    ),
+    (
+        *(_HISTOGRAM, "tts_step_seconds", "How long a step of a worker took."),
+        lambda work: (_cumulated(STEP_S_BUCKETS, work.step_times), work.busy_s),
+    ),
+    (
+        *(_HISTOGRAM, "tts_prompt_rows", "Prompt rows in one step of a talker, for steps that had any."),
+        lambda work: (_cumulated(PROMPT_ROW_BUCKETS, work.prompt_steps), work.num_prompt_rows),
+    ),
+    (
+        *(_COUNTER, "tts_shared_prompt_rows", "Prompt rows that were in the KV cache already."),
+        lambda work: (work.num_shared_rows,),
+    ),
+    (_COUNTER, "tts_pass_rows", "Rows of the network's passes.", lambda work: (work.passes.num_rows,)),
+    (_COUNTER, "tts_padding_rows", "Padding rows in these passes.", lambda work: (work.passes.num_padding_rows,)),
+    (_COUNTER, "tts_graph_passes", "Passes that ran as a CUDA graph.", lambda work: (work.passes.num_graphs,)),
+    (_COUNTER, "tts_eager_passes", "Passes that ran kernel by kernel.", lambda work: (work.passes.num_eager,)),
+    (_COUNTER, "tts_busy_seconds", "Time a worker spent in steps.", lambda work: (work.busy_s,)),
+)
+# Families that several server processes with the same workers report alike.
+OF_ALL_PROCESSES = frozenset(
+    {
+        *("tts_slots", "tts_slots_used", "tts_slots_used_ratio", "tts_queued_streams"),
+        *("tts_pair_ready", "tts_pair_streams", "tts_ring_bytes"),
+        *(name for _, name, _, _ in _OF_WORKERS),
+    }
+)
