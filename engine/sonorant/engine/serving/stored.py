@@ -4,7 +4,6 @@ A segment was spoken in one piece. Code2Wav starts each segment with a fresh sta
 stream keeps its place for all of them. Its records travel through the talker like all others, which passes them on.
 """
 
-import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -12,18 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from sonorant.engine.ipc.messages import BeginStream, EndStream, FlushStream, FrameBatch
-from sonorant.engine.serving.keeping import Keeper, Send, local_end
+from sonorant.engine.serving.keeping import Keeper, KeptStream, Send, local_end
 from sonorant.engine.serving.stream import StreamCredit
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd
 
 
-class StoredStream:
-    """An async context manager, like EngineStream: leaving it cancels a stream that has not ended, without waiting."""
+class StoredStream(KeptStream):
+    """No chunk has frames of two segments; its `first_frame` counts within its segment."""
 
-    outlives_workers = True
     is_stored = True
-    is_background = False
-    caller = 0  # has no part in sharing out places
 
     def __init__(
         self,
@@ -35,11 +31,7 @@ class StoredStream:
     ) -> None:
         """`segments` [frames, codebooks]: at least one, each with at least one frame. `past_codes` are decoded before
         each segment for the state they leave, and not heard."""
-        self.stream_id = stream_id
-        self.ended = False  # all is decoded; the last events may still wait here to be taken
-        self.run_id = 0
-        self._send: Send  # to the workers that run it
-        self._keeper = keeper
+        super().__init__(stream_id, keeper)
         self._segments = deque(segments)  # not yet decoded; the first is being decoded
         self._past_codes = past_codes
         self._credit = StreamCredit(0, credit_frames)  # counted over all segments
@@ -47,9 +39,6 @@ class StoredStream:
         self._num_delivered = 0  # of the present segment
         self._num_sent = 0  # of the present segment, to the workers that run it
         self._end_sent = False
-        self._cancelled = False
-        self.was_heard = False
-        self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
 
     # For callers
 
@@ -61,32 +50,6 @@ class StoredStream:
             self._send_more()
         elif self.is_runnable:
             self._keeper.run(self)
-
-    def cancel(self) -> None:
-        """Stop: no more audio comes, only the end. Does nothing after the end or a second time."""
-        if self._cancelled or self.ended:
-            return
-        self._cancelled = True
-        while not self._events.empty():
-            self._events.get_nowait()
-        if not self.run_id:
-            self._keeper.end(self, local_end(FinishReason.CANCELLED))
-        elif not self._end_sent:  # if it is sent, the workers have all frames and end the stream soon
-            self._end_sent = True
-            self._send(EndStream(self.run_id, local_end(FinishReason.CANCELLED)))
-
-    async def next_event(self) -> PcmChunk | StreamEnd:
-        """Wait for the next chunk or for the end. The end comes exactly once; do not call this after it.
-
-        No chunk has frames of two segments; its `first_frame` counts within its segment.
-        """
-        return await self._events.get()
-
-    async def __aenter__(self) -> "StoredStream":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.cancel()
 
     # For the keeper
 
@@ -119,9 +82,6 @@ class StoredStream:
         if not self._cancelled:
             self._events.put_nowait(chunk)
 
-    def on_silence(self, num_frames: int) -> None:
-        """Do nothing: the codes are what was spoken, silence included."""
-
     def has_another_run(self, end: StreamEnd) -> bool:
         self.run_id = 0
         if self._cancelled or end.reason is not FinishReason.COMPLETED or len(self._segments) == 1:
@@ -132,14 +92,10 @@ class StoredStream:
             self._keeper.run(self)
         return True
 
-    def stop(self) -> bool:
-        self.run_id = 0
-        return self._cancelled
-
-    def finish(self, end: StreamEnd) -> None:
-        self.run_id = 0
-        self.ended = True
-        self._events.put_nowait(end)
+    def _cancel_run(self) -> None:
+        if not self._end_sent:  # if it is sent, the workers have all frames and end the stream soon
+            self._end_sent = True
+            self._send(EndStream(self.run_id, local_end(FinishReason.CANCELLED)))
 
     # Frames on their way
 

@@ -4,16 +4,14 @@ It keeps everything that other workers need to continue it (its text, the codes 
 its workers. It knows nothing of them; its keeper runs it where there is room.
 """
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from sonorant.engine.ipc.messages import CancelStream, EndText, GrantCredit, OpenStream, PushText
 from sonorant.engine.prompt.layout import PromptLayout
-from sonorant.engine.serving.keeping import Keeper, Send, local_end
+from sonorant.engine.serving.keeping import Keeper, KeptStream, Send, local_end
 from sonorant.engine.serving.model import Model
 from sonorant.engine.serving.stream_text import StreamText
 from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd, SynthesisParams
@@ -62,24 +60,15 @@ class StreamCredit:
         return more
 
 
-class EngineStream:
-    """One engine stream. An async context manager: leaving it cancels a stream that has not ended, without waiting."""
-
-    is_stored = False
-
+class EngineStream(KeptStream):
     def __init__(self, stream_id: int, opening: Opening, model: Model, keeper: Keeper) -> None:
-        self.stream_id = stream_id
-        self.ended = False  # all is made; the last events may still wait here to be taken
+        super().__init__(stream_id, keeper)
         self.when_ended: Callable[[], None] | None = None  # called once, at the end
         self.outlives_workers = opening.outlives_workers
-        self.run_id = 0  # the workers' id for it; 0 while it does not run
-        self._send: Send  # to the workers that run it
         self._params = opening.params
         self.caller = opening.caller
         self._in_turn = opening.in_turn
         self.is_background = opening.is_background
-        self._keeper = keeper
-        self._cancelled = False
         self._silence = ""  # set if the stream was cancelled because of silence, not by its caller
         self._codes: list[Int16Array] = []  # [frames, codebooks] each; known or delivered
         if (known := opening.known_codes) is not None and len(known):
@@ -94,10 +83,6 @@ class EngineStream:
         )
         self._credit = StreamCredit(self._num_frames, opening.credit_frames)
         self._first_opened_s = 0.0
-        self.was_heard = False  # whether workers of this process have delivered any of its audio
-        self._events: asyncio.Queue[PcmChunk | StreamEnd] = asyncio.Queue()  # bounded by credit
-        # Waits for the next chunk or for the end. The end comes exactly once; do not call this after it.
-        self.next_event: Callable[[], Coroutine[Any, Any, PcmChunk | StreamEnd]] = self._events.get
 
     # For callers
 
@@ -137,18 +122,6 @@ class EngineStream:
         elif more and not self.run_id and self.is_runnable:
             self._keeper.run(self)
 
-    def cancel(self) -> None:
-        """Stop: no more audio comes, only the end. Does nothing after the end or a second time."""
-        if self._cancelled or self.ended:
-            return
-        self._cancelled = True
-        while not self._events.empty():
-            self._events.get_nowait()
-        if self.run_id:
-            self._send(CancelStream(self.run_id))
-        else:
-            self._keeper.end(self, local_end(FinishReason.CANCELLED))
-
     def ready_events(self) -> list[PcmChunk | StreamEnd]:
         """Return all events that `next_event` would return without waiting."""
         return [self._events.get_nowait() for _ in range(self._events.qsize())]
@@ -157,12 +130,6 @@ class EngineStream:
     def text_positions(self) -> tuple[float, ...]:
         """Where in its text the speech is at the middle of each frame, in tokens; for the frames where it is known."""
         return self._params.times_text or () if self.text_times is None else self.text_times.positions
-
-    async def __aenter__(self) -> "EngineStream":
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.cancel()
 
     # For the keeper
 
@@ -211,22 +178,19 @@ class EngineStream:
             self._send(CancelStream(self.run_id))
 
     def stop(self) -> bool:
-        """Note that the run is over: its workers are gone, or gave its slot away. True if the stream was cancelled."""
         self.run_id = 0
         return self._cancelled or bool(self._silence)
 
-    def has_another_run(self, end: StreamEnd) -> bool:
-        return False
-
     def finish(self, end: StreamEnd) -> None:
-        self.run_id = 0
-        self.ended = True
         if self._silence and end.reason is FinishReason.CANCELLED and not self._cancelled:
             end = replace(end, reason=FinishReason.RUNAWAY, detail=self._silence)
-        self._events.put_nowait(end)
+        super().finish(end)
         if self.when_ended is not None:
             when_ended, self.when_ended = self.when_ended, None
             when_ended()
+
+    def _cancel_run(self) -> None:
+        self._send(CancelStream(self.run_id))
 
     # Inside
 
