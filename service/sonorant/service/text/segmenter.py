@@ -148,10 +148,10 @@ class Segmenter:
         self.reading = Reading(written_as.markup)
         self.ended = False
         self._policy = policy
-        self._lexicon = lexicon
+        self.lexicon = lexicon
         # How soon after a text `commit_delay_s` may be over.
         self.least_delay_s = min(COMPLETE_DELAY_S, policy.max_buffer_delay_s or COMPLETE_DELAY_S)
-        self._respeller = Respeller(lexicon)
+        self.respeller = Respeller(lexicon)
         self._sentences = Sentences(policy.language) if policy.mode is CommitMode.SENTENCE else None
         self._cutter = Cutter(policy.language, max_segment_chars)
         self._uncommitted = ""
@@ -160,22 +160,6 @@ class Segmenter:
         self._manner = NEUTRAL  # of the segment
         self._is_blank = True  # whether only whitespace of the segment is committed
 
-    def respell(self, word: str) -> str:
-        """Return what is said for a word."""
-        return self._lexicon.respell(word)
-
-    def spoken_of(self, offset: int) -> int:
-        """Map an offset in the committed text to one in the spoken text."""
-        return self._respeller.spoken_of(offset)
-
-    def written_begin(self, offset: int) -> int:
-        """Map an offset in the committed text, at which something begins, to one in the caller's text."""
-        return self.reading.written_begin(offset)
-
-    def written_end(self, offset: int) -> int:
-        """Map an offset in the committed text, at which something ends, to one in the caller's text."""
-        return self.reading.written_end(offset)
-
     def restart(self, num_said: int, num_chars: int, reading: Reading, manner: Manner) -> None:
         """Go back to the first `num_said` of the text, which must be the beginning of a segment, in its `manner`. What
         follows of the caller's first `num_chars` is pushed by `push_said`; `reading` has read them."""
@@ -183,7 +167,7 @@ class Segmenter:
         self.num_chars = num_chars
         self.num_said = num_said
         self.reading = reading
-        self._respeller = self._respeller.restarted(num_said)
+        self.respeller = self.respeller.restarted(num_said)
         self._sentences = Sentences(self._policy.language) if self._sentences is not None else None
         self._cutter.restart()
         self._uncommitted = self._tail = ""
@@ -308,7 +292,7 @@ class Segmenter:
         self._begun = True
         for piece, is_paragraph in self._cutter.split(text):
             self._is_blank = self._is_blank and not piece.strip()
-            spoken = self._respeller.push(piece) if self._lexicon.entries else piece
+            spoken = self.respeller.push(piece) if self.lexicon.entries else piece
             events.append(Text(piece, spoken, self._manner))
             if is_paragraph is not None:
                 pause_ms = PARAGRAPH_PAUSE_MS if is_paragraph else 0
@@ -321,7 +305,7 @@ class Segmenter:
         return self._end_of_segment(end)
 
     def _end_of_segment(self, end: EndSegment) -> list[Event]:
-        tail = self._respeller.flush()
+        tail = self.respeller.flush()
         self._is_blank = True
         return [Text("", tail, self._manner), end] if tail else [end]
 

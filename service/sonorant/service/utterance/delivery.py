@@ -379,7 +379,7 @@ class Delivery:
         num_samples += self._statistics.sent_samples
         heard_chars = self._word_times.position(num_samples * 1000 / self._audio.sample_rate_hz)
         text = "".join(segments.written)[:heard_chars]
-        start_char = self._word_times.segmenter.written_end(segments.current.start_char)
+        start_char = self._word_times.segmenter.reading.written_end(segments.current.start_char)
         before = segments.num_frames_before, segments.pause_ms_before
         place = Place(segments.current.number, start_char, frames.num_given, *before)
         return receipts.issue(text, num_samples, self._audio, place, frames.codes(frames.num_given))

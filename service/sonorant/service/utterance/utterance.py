@@ -137,7 +137,7 @@ class Utterance:
         if from_char > len(written):
             raise InvalidField("revise.from_char", f"{from_char} is over the {len(written)} characters that came")
         heard = self._speech.heard_to(self.segmenter.reading.said(written))
-        at = place(written, from_char, self.segmenter.written_end(heard), text)
+        at = place(written, from_char, self.segmenter.reading.written_end(heard), text)
         text = text[at.text_char :]
         check_text(text, self._max_chars, "revise.text", at.from_char)
         before = written[: at.from_char]
@@ -293,7 +293,7 @@ class Utterance:
                     self.word_times.end_text()
             if self._free is not None and isinstance(event, EndSegment) and not event.last:
                 begun = self.segments.last
-                start_char = self.segmenter.written_end(begun.start_char)
+                start_char = self.segmenter.reading.written_end(begun.start_char)
                 due = self._free.begin_segment(begun.number, start_char, event.pause_ms)
                 if due and self._charge is not None:
                     self._charge(due)

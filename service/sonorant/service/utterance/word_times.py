@@ -142,7 +142,7 @@ class WordTimes:
     def end_text(self) -> None:
         """End the text of this part. Text pushed next belongs to another one."""
         self._parts[-1].text_end = at = self._num_chars
-        self._parts.append(TimedSegment(self._speed, at, self.segmenter.spoken_of(at), read_end=at))
+        self._parts.append(TimedSegment(self._speed, at, self.segmenter.respeller.spoken_of(at), read_end=at))
 
     def revise_text(self, start: int) -> None:
         """Drop the text of the part that begins at `start`, and all parts after it. Reported words stay."""
@@ -154,7 +154,7 @@ class WordTimes:
         part.units = part.units_left = 0
         part.unfinished, part.text_end, part.audio_ended = "", None, False
         self._num_chars = start
-        written = self.segmenter.written_end(start)
+        written = self.segmenter.reading.written_end(start)
         self._told_before = {end: ends_ms for end, ends_ms in self._told_before.items() if end <= written}
 
     def follow(self, reached_ms: ReachedMs | None) -> None:
@@ -186,9 +186,9 @@ class WordTimes:
         ends = [end for end in self._text_ends if end > part.start]
         ends += [start + len(word) for start, word, _ in part.words]
         return tuple(
-            (self.segmenter.spoken_of(end) - part.spoken_start - 1, (ends_ms - begin_ms) * part.speed)
+            (self.segmenter.respeller.spoken_of(end) - part.spoken_start - 1, (ends_ms - begin_ms) * part.speed)
             for end in ends
-            if (ends_ms := self._told_before.get(self.segmenter.written_end(end))) is not None
+            if (ends_ms := self._told_before.get(self.segmenter.reading.written_end(end))) is not None
         )
 
     def take_back_audio(self, num_samples: int, *, was_ended: bool) -> None:
@@ -246,7 +246,7 @@ class WordTimes:
     def position(self, heard_ms: float) -> int:
         """Return how far the text was heard, in whole words."""
         self.take_due(heard_ms)
-        told = self.segmenter.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms) - 1])
+        told = self.segmenter.reading.written_end(self._text_ends[bisect_right(self._ends_ms, heard_ms) - 1])
         # The text of these words may not have its turn yet.
         before = (end for end, ends_ms in self._told_before.items() if ends_ms <= heard_ms)
         return max(told, *(end for end in before if end <= self.segmenter.num_chars), 0)
@@ -276,7 +276,7 @@ class WordTimes:
         if part.reached_ms is None or not part.has_told:  # the first word begins with the first sound
             # That sound may be in audio that went out before it was measured.
             return earliest_ms, None if part.reached_ms is None else 0.0
-        reached_ms = part.reached_ms(self.segmenter.spoken_of(part.words[0][0]) - part.spoken_start)
+        reached_ms = part.reached_ms(self.segmenter.respeller.spoken_of(part.words[0][0]) - part.spoken_start)
         if reached_ms is None:
             stands_still = part.sound_ms(self._own_ms(part, self._moved_ms)) >= STANDSTILL_MS
             return (earliest_ms, None) if stands_still else None
@@ -300,7 +300,7 @@ class WordTimes:
             self._learn_rate(ends_ms, num_units, part.speed)
         elif late_ms is not None:
             self._moved_ms = begins_ms + lasts_ms
-            spoken_end = self.segmenter.spoken_of(start + len(text)) - part.spoken_start
+            spoken_end = self.segmenter.respeller.spoken_of(start + len(text)) - part.spoken_start
             known_ms = self._ends_known_ms(part, spoken_end, begins_ms)
             if known_ms is None:
                 ends_ms = begins_ms + max(LEAST_LASTS * lasts_ms * (num_units - 2) / num_units, 1.0)
@@ -311,7 +311,7 @@ class WordTimes:
         part.units_left -= num_units
         self._at_ms = ends_ms
         self._told(ends_ms, start + len(text))
-        begin, end = self.segmenter.written_begin(start), self.segmenter.written_end(start + len(text))
+        begin, end = self.segmenter.reading.written_begin(start), self.segmenter.reading.written_end(start + len(text))
         estimated = late_ms is None or late_ms > REPORT_MS
         return TimedWord(text, begin, end, round(begins_ms), round(ends_ms), estimated)
 
@@ -320,7 +320,7 @@ class WordTimes:
         if not self._told_before:
             return None
         start, text, _ = part.words[0]
-        return self._told_before.get(self.segmenter.written_end(start + len(text)))
+        return self._told_before.get(self.segmenter.reading.written_end(start + len(text)))
 
     def _learn_rate(self, ends_ms: float, num_units: int, speed: float) -> None:
         """Learn from a word that another session told how long those after it take."""
@@ -365,7 +365,7 @@ class WordTimes:
                 self._add(part, start + match.start(), match[0])
 
     def _add(self, part: TimedSegment, start: int, word: str) -> None:
-        spoken = self.segmenter.respell(word)
+        spoken = self.segmenter.lexicon.respell(word)
         if start >= self._text_ends[-1] and is_speakable(spoken):
             num_units = units(spoken)
             part.words.append((start, word, num_units))
