@@ -140,7 +140,8 @@ class TokenOffsets:
         self._tokenizer = tokenizer
         self._num_chars = 0  # of the text
         self._fold = tokenizer.fold()
-        self._ends: list[int] = []  # for each character that is given, where it ends in the text
+        # Where the first character that is given begins in the text, and where each of them ends
+        self._ends: list[int] = []
         self._has_begun = False  # whether anything but whitespace has come
         self._num_taken = 0  # given characters that tokens have covered
         self._spans: list[tuple[int, int]] = []  # for each token, its place in the text without whitespace before it
@@ -157,7 +158,10 @@ class TokenOffsets:
                 if not self._has_begun:
                     more = more.lstrip()
                     self._has_begun = bool(more)
-                self._ends += [self._num_chars + (number if is_same else len(part))] * len(more)
+                end = self._num_chars + (number if is_same else len(part))
+                if more and not self._ends:
+                    self._ends.append(end - 1)
+                self._ends += [end] * len(more)
             self._num_chars += len(part)
         return "".join(given)
 
@@ -165,9 +169,9 @@ class TokenOffsets:
         """Add the next tokens of the text."""
         for token_id in token_ids:
             num_chars, num_spaces = self._tokenizer.shape_of(token_id)
-            start = self._end(self._num_taken + num_spaces)
-            self._num_taken += num_chars
-            self._spans.append((start, max(start, self._end(self._num_taken))))
+            first, self._num_taken = self._num_taken + num_spaces, self._num_taken + num_chars
+            start, end = (self._ends[n] if n < len(self._ends) else self._num_chars for n in (first, self._num_taken))
+            self._spans.append((start, max(start, end)))
 
     def position_of(self, char: int) -> float:
         """Return where this character begins, in tokens: token i begins at i. After the last token added, its end."""
@@ -176,12 +180,6 @@ class TokenOffsets:
             return float(index)
         start, end = self._spans[index]
         return float(index) if char <= start else index + (char - start) / (end - start)
-
-    def _end(self, num_chars: int) -> int:
-        """Return where the first `num_chars` given characters end in the text, which is where the next one begins."""
-        if num_chars == 0:
-            return self._ends[0] - 1 if self._ends else 0
-        return self._ends[num_chars - 1] if num_chars <= len(self._ends) else self._num_chars
 
 
 class TokenStream:

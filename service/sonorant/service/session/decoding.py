@@ -148,7 +148,9 @@ class Decoding:
                 if event.reason is FinishReason.UNAVAILABLE:
                     raise EngineUnavailable(event.detail or "the engine stopped; try again")
                 raise StreamFailed(event.detail or f"the engine ended stored codes with {event.reason.name}")
-            samples = risen(event.samples, num_frames - left, spec.info.frame_samples, begins_quieter_db)
+            samples = event.samples
+            if begins_quieter_db:
+                samples = risen(samples, num_frames - left, spec.info.frame_samples, begins_quieter_db)
             left -= event.num_frames
             self._num_frames += event.num_frames
             start_s = time.monotonic()

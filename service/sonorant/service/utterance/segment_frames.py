@@ -61,7 +61,9 @@ class SegmentFrames:
     ) -> Int16Array:
         """Add frames, and return their samples that are to be heard. `is_kept`: from the phrase cache, so known to be
         good. For the others see `Signs.push`."""
-        samples = risen(chunk.samples, self.num_frames, self._frame_samples, self._begins_quieter_db)
+        samples = chunk.samples
+        if self._begins_quieter_db:
+            samples = risen(samples, self.num_frames, self._frame_samples, self._begins_quieter_db)
         begins_silent = self.unsent_samples == self.num_frames * self._frame_samples
         if begins_silent and self.num_frames < self._silent_first_frames:
             most = (self._silent_first_frames - self.num_frames) * self._frame_samples
@@ -159,7 +161,7 @@ def risen(samples: Int16Array, num_before: int, frame_samples: int, begins_quiet
     """Return samples of a segment, behind `num_before` frames of it, as loud as they are to be heard. It begins so much
     quieter, and rises to its own level."""
     begin, num_rising = num_before * frame_samples, RISING_FRAMES * frame_samples
-    if not begins_quieter_db or begin >= num_rising:
+    if begin >= num_rising:
         return samples
     left = np.maximum(1 - np.arange(begin, begin + len(samples)) / num_rising, 0)
     return np.rint(samples * 10 ** (-begins_quieter_db * left / 20)).astype(np.int16)
