@@ -135,7 +135,12 @@ def _add_about(parser: argparse.ArgumentParser) -> None:
     about.add_argument("--description", default="", metavar="TEXT")
     about.add_argument("--preview-text", default="", metavar="TEXT", help="what is said to try the voice")
     about.add_argument(
-        "--speaks", action="append", default=[], metavar="LANGUAGE", help="a language it speaks; may be repeated"
+        "--speaks",
+        action="append",
+        default=[],
+        dest="languages",
+        metavar="LANGUAGE",
+        help="a language it speaks; may be repeated",
     )
     _add_labels(about, "may be repeated")
     parser.set_defaults(label=[])
@@ -172,15 +177,8 @@ def _part(text: str) -> tuple[str, float]:
 
 def _about(args: argparse.Namespace) -> dict[str, Any]:
     """What `_add_about` has read, for `create_voice`."""
-    return {
-        "display_name": args.display_name,
-        "description": args.description,
-        "preview_text": args.preview_text,
-        "languages": args.speaks,
-        "labels": dict(args.label),
-        "ttl_s": args.ttl_s,
-        "request_id": args.request_id,
-    }
+    named = ("display_name", "description", "preview_text", "languages", "ttl_s", "request_id")
+    return {"labels": dict(args.label), **{name: getattr(args, name) for name in named}}
 
 
 async def list_voices(args: argparse.Namespace) -> int:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class DeathVerdict:
-    culprit: int | None
-    is_narrower: bool  # whether the death narrowed the suspects down: streams were on trial
+class Ruling:
+    culprit: int  # the id of a stream; 0 for none
+    is_narrower: bool  # the death narrowed the suspects down, so it does not count against the workers
 
 
 class Suspects:
@@ -29,19 +29,19 @@ class Suspects:
         self._trial: set[int] = set()
         self.held: deque[list[int]] = deque()  # groups that wait for the end of the trial, each to be tried together
 
-    def on_death(self, live: Sequence[int], was_heard: Callable[[int], bool]) -> DeathVerdict:
+    def on_death(self, live: Sequence[int], was_heard: Callable[[int], bool]) -> Ruling:
         """Workers with these streams have died. All of them are suspects now, except for a culprit."""
         tried = [stream for stream in live if stream in self._trial]
         others = [stream for stream in live if stream not in self._trial]
-        culprit = tried[0] if len(tried) == 1 else None
+        culprit = tried[0] if len(tried) == 1 else 0
         half = (len(tried) + 1) // 2
-        halves = [] if culprit is not None else [tried[:half], tried[half:]]
+        halves = [] if culprit else [tried[:half], tried[half:]]
         together = [stream for stream in others if was_heard(stream)]
         alone = [[stream] for stream in others if not was_heard(stream)]
         self._trial.difference_update(tried)
         self.held.extendleft(reversed([together, *halves, *alone]))
         self._go_on()
-        return DeathVerdict(culprit, bool(tried))
+        return Ruling(culprit, bool(tried))
 
     def acquit(self, streams: Iterable[int]) -> bool:
         """Clear streams that were heard, have ended, or have nothing to do next. True if others may continue now."""
@@ -67,12 +67,6 @@ class Inquiry:
     awaited: set[int]  # server processes that have not answered
     live: dict[int, int] = field(default_factory=dict)  # the server processes of streams, by the ids of these
     heard: set[int] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class Ruling:
-    culprit: int  # the id of a stream; 0 for none
-    is_narrower: bool  # the death narrowed the suspects down, so it does not count against the workers
 
 
 class Inquiries:
@@ -114,10 +108,10 @@ class Inquiries:
         del self._open[pair]
         if not inquiry.live:
             return Ruling(0, False)
-        verdict = self._suspects.on_death(list(inquiry.live), inquiry.heard.__contains__)
+        ruling = self._suspects.on_death(list(inquiry.live), inquiry.heard.__contains__)
         self._known.update(inquiry.live)
         self._held.update(inquiry.live)
-        return Ruling(verdict.culprit or 0, verdict.is_narrower)
+        return ruling
 
     def acquit(self, stream_ids: Collection[int]) -> None:
         """Clear streams that were heard, have ended, or have nothing to do next."""

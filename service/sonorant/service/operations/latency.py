@@ -1,11 +1,13 @@
 """The latency budget of an utterance's first audio: the engine's times and the service's own. Pure."""
 
 from collections.abc import Iterator
+from dataclasses import fields
 
 from sonorant.engine import NOTHING_SPENT, Spent, StreamBudget
 from sonorant.tts.v1 import latency_pb2
 
 OF_CALLS = ("opening", "recording_wait", "recording_decode", "recording_encode")  # 0 for most utterances
+_OF_ENGINE = [each.name.removesuffix("_s") for each in fields(StreamBudget)[1:]]  # the first one is no duration
 PARTS: tuple[str, ...] = tuple(field.name.removesuffix("_ms") for field in latency_pb2.LatencyBudget.DESCRIPTOR.fields)
 
 
@@ -31,13 +33,7 @@ def latency_budget(
         recording_decode_ms=recording.decoded_s * 1000,
         recording_encode_ms=recording.encoded_s * 1000,
         text_ms=text_s * 1000,
-        queue_ms=engine.queue_s * 1000,
-        prefill_ms=engine.prefill_s * 1000,
-        step_ms=engine.step_s * 1000,
-        frames_ring_ms=engine.frames_ring_s * 1000,
-        codec_wait_ms=engine.codec_wait_s * 1000,
-        codec_ms=engine.codec_s * 1000,
-        pcm_ring_ms=engine.pcm_ring_s * 1000,
+        **{f"{part}_ms": getattr(engine, f"{part}_s") * 1000 for part in _OF_ENGINE},
         encode_ms=encode_s * 1000,
         hold_ms=hold_s * 1000,
     )

@@ -35,6 +35,9 @@ _ABOUT_FIELDS = (
     "preview_text",
 )  # fields of Voice that callers may set
 
+# What callers are told of a stored voice as it stands in its metadata.
+_TOLD = [each.name for each in voice_pb2.Voice.DESCRIPTOR.fields if each.name in VoiceAbout.__dataclass_fields__]
+_TOLD.remove("kind")
 _KINDS = {
     "cloned": voice_pb2.VOICE_KIND_CLONED,
     "designed": voice_pb2.VOICE_KIND_DESIGNED,
@@ -180,20 +183,7 @@ def check_list(
 
 
 def to_proto(about: VoiceAbout) -> voice_pb2.Voice:
-    voice = voice_pb2.Voice(
-        voice_id=about.voice_id,
-        kind=_KINDS[about.kind],
-        display_name=about.display_name,
-        description=about.description,
-        languages=about.languages,
-        labels=about.labels,
-        reference_audio_ms=about.reference_audio_ms,
-        model=about.model,
-        consent=about.consent,
-        transcript=about.transcript,
-        design=about.design,
-        preview_text=about.preview_text,
-    )
+    voice = voice_pb2.Voice(kind=_KINDS[about.kind], **{name: getattr(about, name) for name in _TOLD})
     voice.create_time.FromNanoseconds(int(about.create_s * 1_000_000_000))
     if about.expire_s is not None:
         voice.expire_time.FromNanoseconds(int(about.expire_s * 1_000_000_000))
