@@ -13,20 +13,20 @@ from sonorant.engine.cpu.library import NULL, Kept, at, structure
 from sonorant.engine.cpu.model import format_of, frames_of, stack_of
 from sonorant.engine.cpu.projection import CompiledProjection
 from sonorant.engine.model import sampling
-from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.layers import RotaryTable
 from sonorant.engine.model.rounded import ROUNDINGS
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.inputs import ROW_MULTIPLE, ints, prompt_inputs
 from sonorant.engine.talker.run.kv_cache import KVCache
+from sonorant.engine.talker.run.plain import Steps
 from sonorant.engine.talker.run.slot_state import SlotArrays
 from sonorant.engine.talker.schedule.rows import DecodeRows, PrefillRow
 from sonorant.engine.talker.schedule.stream import NOT_WATCHED
 from sonorant.engine.talker.schedule.text_tracker import NO_LOGITS, WINDOW
-from sonorant.engine.types import Float32Array, Int16Array, Int64Array, PassCounts
+from sonorant.engine.types import Float32Array, Int16Array, Int64Array
 
 
-class CompiledSteps:
+class CompiledSteps(Steps):
     """Like PlainSteps, but without padding rows: each row has the same bits in any batch anyway."""
 
     def __init__(
@@ -39,15 +39,8 @@ class CompiledSteps:
         slots: SlotArrays,
     ) -> None:
         """`functions`: from `sonorant.engine.cpu.library.library()`; the model must be one that they support."""
-        self.passes = PassCounts()
-        self.alignment_head: AlignmentHead | None = None
-        self.text_logits: Float32Array | None = None
+        super().__init__(talker, checkpoint, cache, slots)
         self._functions = functions
-        self._talker = talker
-        self._cache = cache
-        self._slots = slots
-        self._pad_text_id = checkpoint.text_ids.tts_pad
-        self._num_codebooks = checkpoint.talker.num_codebooks
         kept = self._kept = Kept()
         weights, device, dtype = format_of(talker), cache.storage.device, torch.float32
         self._text_rows: Float32Array | None = None  # of small models: the projection of a row took as long as a layer
@@ -81,12 +74,6 @@ class CompiledSteps:
             table_width=cache.table.shape[1],
             page_size=cache.page_size,
         )
-
-    def begin(self, rows: Sequence[PrefillRow]) -> None:
-        """Set the slots of these rows up for new streams."""
-        for row in rows:
-            self._cache.assign(row.slot, row.pages)
-            self._slots.reset(row.slot, row.sampling, row.known_codes)
 
     def step(self, prefills: Sequence[PrefillRow], decodes: DecodeRows) -> Int16Array:
         self.text_logits = None if self.alignment_head is None else NO_LOGITS

@@ -22,10 +22,10 @@ from sonorant.engine.talker.schedule.text_tracker import NO_LOGITS, WINDOW
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 
-class PlainSteps:
-    def __init__(
-        self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, cache: KVCache, slots: SlotArrays
-    ) -> None:
+class Steps:
+    """What steps on the CPU have in common."""
+
+    def __init__(self, talker: Talker, checkpoint: Checkpoint, cache: KVCache, slots: SlotArrays) -> None:
         self.passes = PassCounts()
         self.alignment_head: AlignmentHead | None = None
         self.text_logits: Float32Array | None = None
@@ -34,17 +34,28 @@ class PlainSteps:
         self._slots = slots
         self._num_codebooks = checkpoint.talker.num_codebooks
         self._pad_text_id = checkpoint.text_ids.tts_pad
-        self._padding_slot = config.talker.num_slots
-        self._device = device = cache.storage.device
-        dtype = cache.storage.dtype
-        self._rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, dtype)
-        self._predictor_rotary = RotaryTable(checkpoint.code_predictor.stack, self._num_codebooks, device, dtype)
 
     def begin(self, rows: Sequence[PrefillRow]) -> None:
         """Set the slots of these rows up for new streams."""
         for row in rows:
             self._cache.assign(row.slot, row.pages)
             self._slots.reset(row.slot, row.sampling, row.known_codes)
+
+    def step(self, prefills: Sequence[PrefillRow], decodes: DecodeRows) -> Int16Array:
+        """Make a step, and return the codes [rows that sample, codebooks]."""
+        raise NotImplementedError
+
+
+class PlainSteps(Steps):
+    def __init__(
+        self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, cache: KVCache, slots: SlotArrays
+    ) -> None:
+        super().__init__(talker, checkpoint, cache, slots)
+        self._padding_slot = config.talker.num_slots
+        self._device = device = cache.storage.device
+        dtype = cache.storage.dtype
+        self._rotary = RotaryTable(checkpoint.talker.stack, config.talker.max_context, device, dtype)
+        self._predictor_rotary = RotaryTable(checkpoint.code_predictor.stack, self._num_codebooks, device, dtype)
 
     def step(self, prefills: Sequence[PrefillRow], decodes: DecodeRows) -> Int16Array:
         self.text_logits = None if self.alignment_head is None else NO_LOGITS
