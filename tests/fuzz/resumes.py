@@ -8,7 +8,7 @@ import grpc
 
 from sonorant.client.speaking.journal import Journal
 from sonorant.service.access.api_keys import Caller
-from sonorant.service.admission.limits import HostLimits
+from sonorant.service.admission.limits import Limits
 from sonorant.tts.v1 import audio_pb2, speak_pb2
 from tests.fuzz.bytes import mutated
 from tests.service.fake_engine import FakeEngine
@@ -59,14 +59,14 @@ async def _forge(server: Served, rng: random.Random) -> int:
         if rng.random() < 0.3:
             config.text_policy.CopyFrom(speak_pb2.TextPolicy(**rng.choice(({}, SENTENCES))))
     charged = 0
-    take = HostLimits.take
+    take = Limits.take
 
-    def counted(limits: HostLimits, caller: Caller, num_chars: int) -> None:
+    def counted(limits: Limits, caller: Caller, num_chars: int) -> None:
         nonlocal charged
         charged += num_chars
         take(limits, caller, num_chars)
 
-    with patch.object(HostLimits, "take", counted):
+    with patch.object(Limits, "take", counted):
         samples, _ = await _converse(server, [speak_pb2.SpeakRequest(config=config), *again], Journal(), 10**6)
     resumed = again[0].resume.replay
     samples = samples * 24_000 * (resumed.speed or 1) / (resumed.audio.sample_rate_hz or 24_000)

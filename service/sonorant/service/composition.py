@@ -76,7 +76,7 @@ def base_of(config: ServiceConfig, ledger: Ledger | None, stack: AsyncExitStack)
     fleet: FleetLimits | None = None
     if config.voices_url and keys is not None:
         table = FleetTable(config.voices_url, secrets.token_hex(8))
-        fleet = FleetLimits(table, metrics.database_up.set, room.limits)
+        fleet = FleetLimits(table, metrics.database_up.set, ledger)
         stack.push_async_callback(asyncio.to_thread, fleet.close)
     calls = CallParts(config.request_timeout_s, Stalled(), LoopShare())
     receipt_key = config.receipt_key or read_key(config.receipt_key_file)

@@ -14,7 +14,7 @@ from typing import Any
 
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.ledger import Counted, Ledger
-from sonorant.service.admission.limits import HostLimits
+from sonorant.service.admission.limits import Limits
 from sonorant.service.admission.permits import Permit, Permits
 from sonorant.service.errors import LimitReached
 
@@ -82,7 +82,7 @@ def racing(ledger: Ledger, num: int) -> Iterator[list[Racer]]:
 
 
 def race(connection: Connection, ledger: Ledger) -> None:
-    permits, limits = Permits(Counted.SESSIONS, LIMIT, lambda: 1, ledger), HostLimits(ledger)
+    permits, limits = Permits(Counted.SESSIONS, LIMIT, lambda: 1, ledger), Limits(ledger)
     held: list[Permit] = []
     connection.send(os.getpid())
     while True:

@@ -16,7 +16,6 @@ from sonorant.service.admission import fleet as fleet_limits
 from sonorant.service.admission.fleet import FleetLimits
 from sonorant.service.admission.fleet_table import FleetTable
 from sonorant.service.admission.ledger import Ledger
-from sonorant.service.admission.limits import HostLimits
 from sonorant.service.errors import LimitReached
 from sonorant.tts.v1.text_to_speech_service_pb2 import SynthesizeRequest
 from sonorant.tts.v1.voice_service_pb2 import CreateVoiceRequest, GetVoiceRequest
@@ -88,7 +87,7 @@ async def test_a_minutes_text_is_the_same_minute_on_three_servers(database: str,
 async def test_text_is_borrowed_in_blocks_and_all_at_once(database: str) -> None:
     caller = Caller("ada", max_text_chars_per_minute=600)
     tables = [FleetTable(database, name) for name in "ab"]
-    one, other = (FleetLimits(each, lambda is_there: None, HostLimits(Ledger())) for each in tables)
+    one, other = (FleetLimits(each, lambda is_there: None, Ledger()) for each in tables)
     try:
         await one.prepare(caller, 1)
         one.take(caller, 1)
@@ -185,7 +184,7 @@ async def up(server: Served) -> float:
 
 async def test_longer_text_than_was_known_is_paid_later(database: str) -> None:
     caller = Caller("ada", max_text_chars_per_minute=600)
-    limits = FleetLimits(FleetTable(database, "a"), lambda is_there: None, HostLimits(Ledger()))
+    limits = FleetLimits(FleetTable(database, "a"), lambda is_there: None, Ledger())
     try:
         await limits.prepare(caller, 10)
         limits.take(caller, 10)

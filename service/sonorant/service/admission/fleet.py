@@ -15,7 +15,8 @@ from typing import TypeVar
 
 from sonorant.service.access.api_keys import Caller
 from sonorant.service.admission.fleet_table import LEASE_S, FleetTable
-from sonorant.service.admission.limits import HostLimits
+from sonorant.service.admission.ledger import Ledger
+from sonorant.service.admission.limits import Limits
 from sonorant.service.admission.text_budget import WINDOW_S, left, too_much
 from sonorant.service.database import DatabaseGone
 from sonorant.service.errors import LimitReached
@@ -36,18 +37,19 @@ class _Session:
     is_counted: bool = False  # in `_counts`; written by the thread alone
 
 
-class FleetLimits:
+class FleetLimits(Limits):
     """Belongs to an event loop. Methods named `_in_thread_...` run in the thread of the table, one after another."""
 
-    def __init__(self, table: FleetTable, tell: Callable[[bool], None], of_host: HostLimits) -> None:
-        """`tell` is called with whether the database is there, each time that was checked."""
+    def __init__(self, table: FleetTable, tell: Callable[[bool], None], ledger: Ledger) -> None:
+        """`tell` is called with whether the database is there, each time that was checked. `ledger`: for text, while it
+        is gone."""
+        super().__init__(ledger)
         self._table = table
         self._tell = tell
         self._thread = ThreadPoolExecutor(1, "limits")
         self._is_there = True
         self._has_gone = asyncio.Event()  # wakes `keep`, so that it tries to reconnect sooner
         self._counts: Counter[str] = Counter()  # sessions on this server by caller; used by the thread alone
-        self._of_host = of_host  # for text, while the database is gone
         self._borrowed: Counter[str] = Counter()  # characters left; down to minus one block, if text got longer
         self._late_s: dict[str, float] = {}  # by caller: seconds until the text fits that could not be borrowed
 
@@ -82,7 +84,7 @@ class FleetLimits:
         if per_minute is None:
             return
         if not self._is_there:
-            self._of_host.take(caller, num_chars)
+            super().take(caller, num_chars)
             return
         remaining = self._borrowed[caller.name] - num_chars
         if remaining < 0 and (late_s := self._late_s.get(caller.name)) is not None:
@@ -97,7 +99,7 @@ class FleetLimits:
             return None
         paid_off_s = await self._ask(lambda: self._table.paid_off_in_s(caller.name), otherwise=None)
         if paid_off_s is None:
-            return await self._of_host.text_left(caller)
+            return await super().text_left(caller)
         return max(0, left(0.0, paid_off_s, per_minute) + self._borrowed[caller.name])
 
     async def keep(self) -> None:
