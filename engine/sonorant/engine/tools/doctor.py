@@ -66,19 +66,25 @@ def examine(examined: Examined) -> Iterator[Finding]:
         ("mps", _mps),
         ("sizes", _sizes),
     ):
-        yield _finding(subject, check, examined)
+        yield finding(subject, check, examined)
     models = {config.model: config for config in examined.configs}
     for config in models.values():
-        yield _finding("checkpoint", _checkpoint, config)
-    yield _finding("memory", _memory, examined)
-    yield _finding("speed", _speed, examined)
-    yield _finding("rings", _rings, examined)
+        yield finding("checkpoint", _checkpoint, config)
+    yield finding("memory", _memory, examined)
+    yield finding("speed", _speed, examined)
+    yield finding("rings", _rings, examined)
 
 
-def _finding(subject: str, check: Callable[[T], tuple[Verdict, str]], examined: T) -> Finding:
+def finding(
+    subject: str,
+    check: Callable[[T], tuple[Verdict, str]],
+    examined: T,
+    expected: tuple[type[Exception], ...] = (EngineError,),
+) -> Finding:
+    """Return what a check finds. The `expected` errors say for themselves what is wrong."""
     try:
         verdict, text = check(examined)
-    except EngineError as error:
+    except expected as error:
         verdict, text = Verdict.FAIL, str(error)
     except Exception as error:  # whatever is wrong with this machine
         verdict, text = Verdict.FAIL, f"{type(error).__name__}: {error}"
