@@ -68,14 +68,7 @@ positive = number("greater than 0", lambda value: 0 < value < math.inf)
 positive_int = number("at least 1", lambda value: value >= 1, int)
 
 
-async def run(args: argparse.Namespace) -> int:
-    from sonorant.bench import command  # no other command needs what it imports
-
-    return await command.run(args)
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.set_defaults(run=run)
     _add_servers(parser)
     _add_loads(parser)
     _add_speech(parser)

@@ -46,7 +46,9 @@ def parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
-    def add(name: str, module: ModuleType, help: str, description: str, *parents: argparse.ArgumentParser) -> None:
+    def add(
+        name: str, module: ModuleType, help: str, description: str, *parents: argparse.ArgumentParser
+    ) -> argparse.ArgumentParser:
         command = commands.add_parser(
             name,
             parents=parents,
@@ -56,6 +58,7 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         module.add_arguments(command)  # and what runs it
+        return command
 
     description = "Speak a text. The text may still be growing: it is sent as it arrives, while audio comes back."
     add("say", say, "speak a text", description, common)
@@ -63,7 +66,8 @@ def parser() -> argparse.ArgumentParser:
     add("decode", decode, "speak stored codes again", description, common)
     description = "Show tokens, prompt, settings and limits of a text, or why it is refused, without speaking it."
     add("explain", explain, "show how a text would be spoken", description, common)
-    add("bench", bench, "put load on a server and measure what its listeners get", bench.DESCRIPTION)
+    summary = "put load on a server and measure what its listeners get"
+    add("bench", bench, summary, bench.DESCRIPTION).set_defaults(run=_bench)
     description = "Work out how many GPUs a number of simultaneous calls needs, from the measured capacity of one GPU."
     add("plan", plan, "work out how many GPUs a number of calls needs", description)
     description = "List, make, show and delete a server's pronunciation dictionaries. Without a command, list them."
@@ -82,6 +86,12 @@ def parser() -> argparse.ArgumentParser:
     )
     command.set_defaults(run=doctor)
     return parser
+
+
+async def _bench(args: argparse.Namespace) -> int:
+    from sonorant.bench import command  # no other command needs what it imports
+
+    return await command.run(args)
 
 
 async def doctor(args: argparse.Namespace) -> int:
