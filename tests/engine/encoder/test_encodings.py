@@ -16,12 +16,12 @@ import pytest_asyncio
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder import encodings
-from sonorant.engine.encoder.encodings import Encodings, Upload
+from sonorant.engine.encoder.encodings import Encodings
 from sonorant.engine.encoder.kept_up import KeptUpEncoder
 from sonorant.engine.encoder.limits import NICENESS
 from sonorant.engine.encoder.recording import read_upload
 from sonorant.engine.encoder.reference import ReferenceEncoder
-from sonorant.engine.encoder.wire import EncoderAnswer, Want
+from sonorant.engine.encoder.wire import EncoderAnswer, Upload, Want
 from sonorant.engine.errors import (
     CheckpointError,
     EncodingFailed,

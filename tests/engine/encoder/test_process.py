@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from io import BufferedRWPair
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,9 @@ from sonorant.engine.encoder import decoding as decoder
 from sonorant.engine.encoder import process
 from sonorant.engine.encoder.limits import memory_limit
 from sonorant.engine.encoder.recording import RATES_HZ, read_upload
-from sonorant.engine.encoder.wire import Said, decoded, decoding, encoded, encoding, packed, read_answer
+from sonorant.engine.encoder.wire import Said, decoded, decoding, encoded, encoding, packed, read_answer, serve
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
+from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.types import MAX_RECORDING_S, Float32Array, Int16Array, RecordingInfo
 from tests.engine.encoder.recordings import audio_file, noise, spoken
 
@@ -37,11 +38,11 @@ class Encoder:
 
 
 @asynccontextmanager
-async def serving(serve: Callable[[BufferedRWPair], None]) -> AsyncIterator[Ask]:
+async def serving(work: Callable[[Said, bytes], tuple[Said, bytes]]) -> AsyncIterator[Ask]:
     """Sends one recording at a time. Leaving the context closes the owner's side, so that the loop returns."""
     ours, theirs = socket.socketpair()
-    with theirs, theirs.makefile("rwb") as stream:
-        thread = threading.Thread(target=serve, args=(stream,))
+    with theirs:
+        thread = threading.Thread(target=serve, args=("worker", SocketEnd(theirs), work))
         thread.start()
         reader, writer = await asyncio.open_unix_connection(sock=ours)
 
@@ -59,7 +60,7 @@ async def serving(serve: Callable[[BufferedRWPair], None]) -> AsyncIterator[Ask]
 
 
 async def test_files_become_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(decoder.serve) as ask:
+    async with serving(decoder.decode) as ask:
         found = decoded(*await ask(decoding(24000), spoken()))
         direct = read_upload(spoken(), 24000)
         assert found.recording == direct.info and found.samples == direct.samples.tobytes()
@@ -86,7 +87,7 @@ async def test_files_become_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_each_recording_gets_what_was_asked_for() -> None:
     encoder = Encoder()
     samples = noise(2).tobytes()
-    async with serving(lambda stream: process.serve(stream, encoder)) as ask:
+    async with serving(partial(process.encode, encoder)) as ask:
         for with_codes in (False, True):
             answer = encoded(INFO, (await ask(encoding(with_codes), samples))[1], with_codes, 8, 4)
             assert answer.x_vector is not None and (answer.codes is not None) == with_codes

@@ -1,8 +1,8 @@
 import asyncio
-import io
 import json
 import socket
 import struct
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -10,14 +10,13 @@ import pytest
 from sonorant.engine.encoder.wire import (
     EncoderAnswer,
     Said,
-    answer,
     decoded,
     decoding,
     encoded,
     packed,
     read_answer,
     receive,
-    told_recording,
+    told,
 )
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
 from sonorant.engine.types import RecordingInfo
@@ -35,21 +34,15 @@ async def received(data: bytes) -> tuple[Said, bytes]:
     return await read_answer(reader, 1000)
 
 
-def written(said: Said | InvalidRecording | EncodingFailed, data: bytes = b"") -> bytes:
-    stream = io.BytesIO()
-    answer(stream, said, data)  # type: ignore[arg-type]
-    return stream.getvalue()
-
-
 async def test_samples_come_through() -> None:
-    found = decoded(*await received(written(told_recording(INFO), X_VECTOR.tobytes())))
+    found = decoded(*await received(packed(asdict(INFO), X_VECTOR.tobytes())))
     assert found.recording == INFO
     np.testing.assert_array_equal(np.frombuffer(found.samples, np.float32), X_VECTOR)
 
 
 @pytest.mark.parametrize("codes", [None, CODES])
 async def test_arrays_come_through(codes: np.ndarray | None) -> None:
-    _, arrays = await received(written({}, X_VECTOR.tobytes() + (b"" if codes is None else codes.tobytes())))
+    _, arrays = await received(packed({}, X_VECTOR.tobytes() + (b"" if codes is None else codes.tobytes())))
     found = encoded(INFO, arrays, codes is not None, HIDDEN, CODEBOOKS)
     assert isinstance(found, EncoderAnswer) and found.recording == INFO
     np.testing.assert_equal((found.x_vector, found.codes), (X_VECTOR, codes))
@@ -57,21 +50,21 @@ async def test_arrays_come_through(codes: np.ndarray | None) -> None:
 
 async def test_errors_come_through() -> None:
     with pytest.raises(InvalidRecording) as invalid:
-        await received(written(InvalidRecording("RECORDING_SILENT", "no sound")))
+        await received(packed(told(InvalidRecording("RECORDING_SILENT", "no sound"))))
     assert (invalid.value.reason, str(invalid.value), invalid.value.field) == (
         "RECORDING_SILENT",
         "no sound",
         "reference",
     )
     with pytest.raises(EncodingFailed) as failed:
-        await received(written(EncodingFailed("broke" * 10_000)))
+        await received(packed(told(EncodingFailed("broke" * 10_000))))
     assert len(str(failed.value)) == 1024
 
 
 @pytest.mark.parametrize("num_bytes", [0, 5, 30])
 async def test_half_an_answer_is_the_death_of_the_process(num_bytes: int) -> None:
     with pytest.raises(asyncio.IncompleteReadError):
-        await received(written(told_recording(INFO), X_VECTOR.tobytes())[:num_bytes])
+        await received(packed(asdict(INFO), X_VECTOR.tobytes())[:num_bytes])
 
 
 @pytest.mark.parametrize(
@@ -81,7 +74,7 @@ async def test_half_an_answer_is_the_death_of_the_process(num_bytes: int) -> Non
         struct.pack("<II", 0, 1 << 30),
         *(struct.pack("<II", len(text), 0) + text for text in (b"", b"{}", b"[]", b"3", b"\xff", b'{"reason": 1}')),
         *(struct.pack("<II", len(text), 0) + text for text in (b'{"duration_ms": Infinity}', b"[" * 16_000)),
-        packed(told_recording(INFO), b"abc"),
+        packed(asdict(INFO), b"abc"),
     ],
 )
 async def test_nonsense_is_told_from_samples(data: bytes) -> None:

@@ -6,13 +6,13 @@ recording fails and the process continues; if it dies or hangs, the owner starts
 
 import logging
 import os
-from io import BufferedRWPair
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 
 from sonorant.engine.encoder import containers
 from sonorant.engine.encoder.limits import memory_limit, silent_stderr
-from sonorant.engine.encoder.recording import Recording, read_upload
-from sonorant.engine.encoder.wire import answer, receive, told_recording
+from sonorant.engine.encoder.recording import read_upload
+from sonorant.engine.encoder.wire import Said, serve
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
 from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.worker import report_loaded
@@ -22,35 +22,22 @@ log = logging.getLogger(__name__)
 DECODING_BYTES = 256 * 1024 * 1024  # the longest recording at the highest rate takes less than a third of it
 
 
-def serve(stream: BufferedRWPair) -> None:
-    """Answer requests until the owner is gone."""
-    while (request := receive(stream)) is not None:
-        said, data = request
-        found = _decoded(data, int(said["rate_hz"]))
-        if isinstance(found, Recording):
-            answer(stream, told_recording(found.info), found.samples.tobytes())
-        else:
-            answer(stream, found)
-
-
-def _decoded(data: bytes, rate_hz: int) -> Recording | InvalidRecording | EncodingFailed:
+def decode(said: Said, data: bytes) -> tuple[Said, bytes]:
     try:
         with memory_limit(DECODING_BYTES), silent_stderr():
-            return read_upload(data, rate_hz)
-    except InvalidRecording as error:
-        return error
+            found = read_upload(data, int(said["rate_hz"]))
+    except InvalidRecording:
+        raise
     except Exception as error:
         log.exception("a recording of %d bytes could not be decoded", len(data))
         what = "decoding it took too much memory" if isinstance(error, MemoryError) else type(error).__name__
-        return EncodingFailed(f"the recording could not be decoded ({what}); give it as a WAV file, or give another")
+        message = f"the recording could not be decoded ({what}); give it as a WAV file, or give another"
+        raise EncodingFailed(message) from error
+    return asdict(found.info), found.samples.tobytes()
 
 
 def main(niceness: int, end: SocketEnd, ready: Connection) -> None:
     """Entry of the child process."""
     containers.load()  # here, where no limit of memory holds yet; workers never need it
     report_loaded("decoder", ready, lambda: (os.nice(niceness), {}))
-    try:
-        with end.socket, end.socket.makefile("rwb") as stream:
-            serve(stream)
-    except (BrokenPipeError, ConnectionResetError):
-        log.info("the owner is gone, decoder stops")
+    serve("decoder", end, decode)

@@ -19,7 +19,7 @@ from sonorant.engine.encoder import decoding
 from sonorant.engine.encoder.asked import Asked, Died, fault
 from sonorant.engine.encoder.kept_up import KeptUpEncoder
 from sonorant.engine.encoder.limits import NICENESS
-from sonorant.engine.encoder.wire import Decoded, EncoderAnswer, Want, decoded, max_samples_bytes
+from sonorant.engine.encoder.wire import Decoded, EncoderAnswer, Upload, Want, decoded, max_samples_bytes
 from sonorant.engine.encoder.wire import decoding as request_to_decode
 from sonorant.engine.errors import EngineError, EngineOverloaded, EngineUnavailable
 from sonorant.engine.fair_queue import FairQueue
@@ -34,18 +34,6 @@ FIRST_GUESS_S = 0.05  # how long a lane needs for a recording, as long as none w
 NEWEST_SHARE = 0.2  # of the latest recording in the mean of these times
 MIN_LANES, MAX_LANES, CORES_PER_LANE = 2, 8, 4
 START_AGAIN_S = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A recording as it came."""
-
-    audio: bytes
-    digest: bytes
-    want: Want
-    caller: int  # whose turn it uses
-    holder: int  # who may get the result again without an encoding; 0: everybody
-    wait_s: float = 0.0  # how long the caller would wait, if that is longer than a recording may wait in any case
 
 
 @dataclass(slots=True, eq=False)

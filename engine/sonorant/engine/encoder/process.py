@@ -9,7 +9,8 @@ import ctypes
 import logging
 import os
 from collections.abc import Mapping
-from io import BufferedRWPair
+from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Protocol
 
@@ -18,7 +19,7 @@ import numpy as np
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.limits import NICENESS
-from sonorant.engine.encoder.wire import answer, receive
+from sonorant.engine.encoder.wire import Said, encoding, serve
 from sonorant.engine.errors import EncodingFailed
 from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.worker import report_loaded
@@ -41,27 +42,17 @@ class RecordingEncoder(Protocol):
     def encode(self, samples: Float32Array, *, with_codes: bool) -> tuple[Float32Array, Int16Array | None]: ...
 
 
-def serve(stream: BufferedRWPair, encoder: RecordingEncoder) -> None:
-    """Answer requests until the owner is gone."""
-    while (request := receive(stream)) is not None:
-        said, data = request
-        arrays = _encoded(np.frombuffer(bytearray(data), np.float32), encoder, with_codes=bool(said["with_codes"]))
-        if isinstance(arrays, EncodingFailed):
-            answer(stream, arrays)
-        else:
-            answer(stream, {}, arrays)
-
-
-def _encoded(samples: Float32Array, encoder: RecordingEncoder, *, with_codes: bool) -> bytes | EncodingFailed:
+def encode(encoder: RecordingEncoder, said: Said, data: bytes) -> tuple[Said, bytes]:
+    samples = np.frombuffer(bytearray(data), np.float32)
     try:
-        x_vector, codes = encoder.encode(samples, with_codes=with_codes)
-        if not np.isfinite(x_vector).all():
-            return EncodingFailed("the speaker encoder gave values that are not finite; give another recording")
-        return x_vector.tobytes() + (b"" if codes is None else codes.tobytes())
+        x_vector, codes = encoder.encode(samples, with_codes=bool(said["with_codes"]))
     except Exception as error:
         log.exception("a recording of %d samples could not be encoded", len(samples))
         what = type(error).__name__
-        return EncodingFailed(f"the recording could not be encoded ({what}); try again, or give another")
+        raise EncodingFailed(f"the recording could not be encoded ({what}); try again, or give another") from error
+    if not np.isfinite(x_vector).all():
+        raise EncodingFailed("the speaker encoder gave values that are not finite; give another recording")
+    return {}, x_vector.tobytes() + (b"" if codes is None else codes.tobytes())
 
 
 def _keep_freed_memory() -> None:
@@ -73,11 +64,7 @@ def _keep_freed_memory() -> None:
 def main(config: EngineConfig, end: SocketEnd, ready: Connection) -> None:
     """Entry of the child process."""
     encoder = report_loaded("encoder", ready, lambda: _load(config))
-    try:
-        with end.socket, end.socket.makefile("rwb") as stream:
-            serve(stream, encoder)
-    except (BrokenPipeError, ConnectionResetError):
-        log.info("the owner is gone, encoder stops")
+    serve("encoder", end, partial(encode, encoder))
 
 
 def _load(config: EngineConfig) -> tuple[RecordingEncoder, Mapping[str, object]]:
@@ -107,6 +94,7 @@ def _load(config: EngineConfig) -> tuple[RecordingEncoder, Mapping[str, object]]
         if encoder.is_compiled:
             leave_cores_to_functions()
         sound = np.random.default_rng(0).uniform(-0.1, 0.1, round(WARM_UP_S * encoder.sample_rate_hz))
-        _encoded(sound.astype(np.float32), encoder, with_codes=True)
+        with suppress(EncodingFailed):
+            encode(encoder, encoding(with_codes=True), sound.astype(np.float32).tobytes())
     start.phase("weights")
     return encoder, {"device": str(device), "threads": config.threads("encoder")}

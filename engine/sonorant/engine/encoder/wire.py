@@ -7,9 +7,10 @@ pickle could.
 
 import asyncio
 import json
+import logging
 import struct
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import IntEnum
 from io import BufferedRWPair
 from typing import Any
@@ -17,7 +18,10 @@ from typing import Any
 import numpy as np
 
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
+from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.types import MAX_RECORDING_S, Float32Array, Int16Array, RecordingInfo
+
+log = logging.getLogger(__name__)
 
 HEAD = struct.Struct("<II")  # bytes of the JSON, bytes that follow it
 MAX_TEXT_BYTES = 16 * 1024
@@ -31,6 +35,18 @@ class Want(IntEnum):
     NOTHING = 0
     X_VECTOR = 1
     X_VECTOR_AND_CODES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A recording as it came."""
+
+    audio: bytes
+    digest: bytes
+    want: Want
+    caller: int  # whose turn it uses
+    holder: int  # who may get the result again without an encoding; 0: everybody
+    wait_s: float = 0.0  # how long the caller would wait, if that is longer than a recording may wait in any case
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +70,7 @@ class EncoderAnswer:
 Said = Mapping[str, Any]
 
 
-def packed(said: Said, data: bytes) -> bytes:
+def packed(said: Said, data: bytes = b"") -> bytes:
     text = json.dumps(said).encode()
     return HEAD.pack(len(text), len(data)) + text + data
 
@@ -69,13 +85,24 @@ def receive(stream: BufferedRWPair) -> tuple[Said, bytes] | None:
     return (json.loads(text), data) if len(data) == num_bytes else None
 
 
-def answer(stream: BufferedRWPair, said: Said | InvalidRecording | EncodingFailed, data: bytes = b"") -> None:
-    if isinstance(said, InvalidRecording):
-        said = {"reason": said.reason, "message": str(said)[:MAX_MESSAGE_CHARS]}
-    elif isinstance(said, EncodingFailed):
-        said = {"message": str(said)[:MAX_MESSAGE_CHARS]}
-    stream.write(packed(said, data))
-    stream.flush()
+def told(error: InvalidRecording | EncodingFailed) -> Said:
+    reason = {"reason": error.reason} if isinstance(error, InvalidRecording) else {}
+    return {**reason, "message": str(error)[:MAX_MESSAGE_CHARS]}
+
+
+def serve(name: str, end: SocketEnd, work: Callable[[Said, bytes], tuple[Said, bytes]]) -> None:
+    """Answer requests until the owner is gone; InvalidRecording and EncodingFailed, if `work` raises them, as well."""
+    try:
+        with end.socket, end.socket.makefile("rwb") as stream:
+            while (request := receive(stream)) is not None:
+                try:
+                    answer = packed(*work(*request))
+                except (InvalidRecording, EncodingFailed) as error:
+                    answer = packed(told(error))
+                stream.write(answer)
+                stream.flush()
+    except (BrokenPipeError, ConnectionResetError):
+        log.info("the owner is gone, %s stops", name)
 
 
 async def read_answer(reader: asyncio.StreamReader, max_bytes: int) -> tuple[Said, bytes]:
@@ -103,10 +130,6 @@ def decoding(rate_hz: int) -> Said:
 
 def max_samples_bytes(rate_hz: int) -> int:
     return 4 * (round(MAX_RECORDING_S * rate_hz) + 1)
-
-
-def told_recording(info: RecordingInfo) -> Said:
-    return asdict(info)
 
 
 def decoded(said: Said, samples: bytes) -> Decoded:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from sonorant.engine.card.driver import find_card
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
-from sonorant.engine.encoder.encodings import Encodings, Upload
+from sonorant.engine.encoder.encodings import Encodings
 from sonorant.engine.encoder.kept_up import KeptUpEncoder
-from sonorant.engine.encoder.wire import EncoderAnswer
+from sonorant.engine.encoder.wire import EncoderAnswer, Upload
 from sonorant.engine.errors import EngineError
 from sonorant.engine.owner.link_messages import Encode, Encoded
 from sonorant.engine.types import Spent
@@ -61,12 +61,11 @@ class Encoders:
     def encode(self, server: int, request: Encode, answer: Callable[[Encoded], None]) -> None:
         """Encode a recording of a server process, and call `answer`, unless the recording is dropped before."""
         encoder = self._of_model[self._models[request.pair]]
-        upload = Upload(b"", request.digest, request.want, request.caller, request.holder, request.wait_s)
         with request.audio:
-            if (known := self._encodings.known(encoder, upload)) is not None:
+            if (known := self._encodings.known(encoder, request.upload)) is not None:
                 answer(Encoded(request.job, known, Spent()))
                 return
-            upload = replace(upload, audio=request.audio.read())
+            upload = replace(request.upload, audio=request.audio.read())
         key = server, request.job
         self._tasks[key] = asyncio.create_task(self._encode(encoder, request.job, upload, answer), name="recording")
         self._tasks[key].add_done_callback(lambda _: self._tasks.pop(key))

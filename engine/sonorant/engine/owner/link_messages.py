@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sonorant.engine.encoder.wire import EncoderAnswer, Want
+from sonorant.engine.encoder.wire import EncoderAnswer, Upload
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.shared_bytes import SharedBytes
 from sonorant.engine.owner.board import Board
@@ -91,11 +91,7 @@ class Encode:
 
     job: int  # a number that the server process uses once
     pair: int
-    want: Want
-    caller: int  # whose turn it uses
-    holder: int  # who may get the result again without an encoding; 0: everybody
-    wait_s: float  # see Upload
-    digest: bytes  # of the recording
+    upload: Upload  # without its audio
     audio: SharedBytes
 
 

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import itertools
 
-from sonorant.engine.encoder.wire import EncoderAnswer, Want
+from sonorant.engine.encoder.wire import EncoderAnswer, Upload, Want
 from sonorant.engine.errors import EngineError, EngineUnavailable
 from sonorant.engine.ipc.handed import Packets
 from sonorant.engine.ipc.shared_bytes import SharedBytes
@@ -33,11 +33,12 @@ class Recordings:
         if self._refusal:
             raise EngineUnavailable(self._refusal)
         digest = await asyncio.to_thread(_digest, audio)
+        upload = Upload(b"", digest, want, caller, holder, wait_s)
         job = next(self._jobs)
         answer: asyncio.Future[Encoded] = asyncio.get_running_loop().create_future()
         try:
             with SharedBytes.of(audio) as shared:
-                self._packets.send(Encode(job, pair, want, caller, holder, wait_s, digest, shared))
+                self._packets.send(Encode(job, pair, upload, shared))
         except OSError as error:
             raise EngineUnavailable(f"the recording cannot be passed to the encoder: {error.strerror}") from error
         self._waiting[job] = answer
