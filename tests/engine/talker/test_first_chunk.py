@@ -8,7 +8,6 @@ from contextlib import closing
 import pytest
 
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
-from sonorant.engine.talker import first_chunk
 from sonorant.engine.talker.first_chunk import FEW_ROWS, CodecTurn, FirstChunkWait
 from sonorant.engine.types import PassCounts
 
@@ -27,10 +26,9 @@ def codec() -> Iterator[Heartbeat]:
 
 @pytest.mark.parametrize(("wait", "step"), [(FirstChunkWait, FIRST), (CodecTurn, FIRST), (CodecTurn, Step(40))])
 def test_the_next_step_waits_until_the_codec_has_read_and_decoded(
-    wait: type[FirstChunkWait | CodecTurn], step: Step, codec: Heartbeat, monkeypatch: pytest.MonkeyPatch
+    wait: type[CodecTurn], step: Step, codec: Heartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_chunk, "MAX_WAIT_S", 60.0)
-    monkeypatch.setattr(first_chunk, "MAX_TURN_S", 60.0)
+    monkeypatch.setattr(wait, "most_s", 60.0)
     sent, seen = Sent(), list[str]()
 
     def decode() -> None:
@@ -51,9 +49,9 @@ def test_the_next_step_waits_until_the_codec_has_read_and_decoded(
 
 @pytest.mark.parametrize("wait", [FirstChunkWait, CodecTurn])
 def test_a_codec_that_hangs_holds_nobody_up(
-    wait: type[FirstChunkWait | CodecTurn], codec: Heartbeat, monkeypatch: pytest.MonkeyPatch
+    wait: type[CodecTurn], codec: Heartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_chunk, "MAX_TURN_S", 0.01)
+    monkeypatch.setattr(wait, "most_s", 0.01)
     codec.busy()
     wait(Sent(), codec)(FIRST)
 
@@ -62,5 +60,5 @@ def test_a_codec_that_hangs_holds_nobody_up(
 def test_nobody_waits_without_a_first_frame_or_among_many(
     step: Step, codec: Heartbeat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(first_chunk, "MAX_WAIT_S", float("inf"))
+    monkeypatch.setattr(FirstChunkWait, "most_s", float("inf"))
     FirstChunkWait(Sent(), codec)(step)

@@ -28,29 +28,27 @@ class Sent(Protocol):
     def is_read(self) -> bool: ...
 
 
-class FirstChunkWait:
-    def __init__(self, sent: Sent, codec: Heartbeat) -> None:
-        self._sent = sent
-        self._codec = codec
-
-    def __call__(self, step: Step) -> None:
-        """After a step: wait until the codec has read all records and is idle, or for MAX_WAIT_S at most."""
-        if not step.num_prompt_rows or step.num_rows > FEW_ROWS:
-            return
-        _wait(self._sent, self._codec, MAX_WAIT_S, PAUSE_S)
-
-
 class CodecTurn:
+    """Waits after each step."""
+
+    most_s, pause_s = MAX_TURN_S, TURN_PAUSE_S
+
     def __init__(self, sent: Sent, codec: Heartbeat) -> None:
         self._sent = sent
         self._codec = codec
 
     def __call__(self, step: Step) -> None:
-        """After a step: wait until the codec has read all records and is idle, or for MAX_TURN_S at most."""
-        _wait(self._sent, self._codec, MAX_TURN_S, TURN_PAUSE_S)
+        """Wait until the codec has read all records and is idle, or for `most_s` at most."""
+        latest_s = time.monotonic() + self.most_s
+        while (not self._sent.is_read or self._codec.busy_since_ns) and time.monotonic() < latest_s:
+            time.sleep(self.pause_s)
 
 
-def _wait(sent: Sent, codec: Heartbeat, most_s: float, pause_s: float) -> None:
-    latest_s = time.monotonic() + most_s
-    while (not sent.is_read or codec.busy_since_ns) and time.monotonic() < latest_s:
-        time.sleep(pause_s)
+class FirstChunkWait(CodecTurn):
+    """Waits after first frames, if few streams run."""
+
+    most_s, pause_s = MAX_WAIT_S, PAUSE_S
+
+    def __call__(self, step: Step) -> None:
+        if step.num_prompt_rows and step.num_rows <= FEW_ROWS:
+            super().__call__(step)

@@ -106,7 +106,7 @@ def main(
 
 def _load(
     config: EngineConfig, outbox: RecordOutbox[FrameRecord], facts: Mapping[str, Any]
-) -> tuple[tuple[Scheduler, StepRunner, type[FirstChunkWait | CodecTurn] | None], Mapping[str, object]]:
+) -> tuple[tuple[Scheduler, StepRunner, type[CodecTurn] | None], Mapping[str, object]]:
     """Return the scheduler, the runner, how steps wait for Code2Wav, and the info for the supervisor."""
     import torch  # here, because the parent imports this module and must stay without torch
 
@@ -153,7 +153,7 @@ def _load(
     return (scheduler, runner, wait), info
 
 
-def _wait(config: EngineConfig, device: "torch.device") -> type[FirstChunkWait | CodecTurn] | None:
+def _wait(config: EngineConfig, device: "torch.device") -> type[CodecTurn] | None:
     from sonorant.engine.cuda import find_device
 
     if find_device(config.code2wav.device) != device:
