@@ -22,6 +22,7 @@ from sonorant.service.doctor import _keys, _tls, _voices, run
 from sonorant.service.owner import number_of
 from sonorant.service.voices.folder import FILES
 from sonorant.service.voices.sqlite_store import VoiceRegistry
+from tests.service.findings import finding_of
 from tests.service.voice_values import ROOMY, about, file_of
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -100,19 +101,21 @@ def test_kept_voices_are_looked_through(tmp_path: Path) -> None:
     with closing(VoiceRegistry(tmp_path / "voices")) as registry:
         for seed in range(3):
             registry.add("ada", about(f"anna-{seed}"), file_of(seed), None, ROOMY)
-    assert (_voices(config).verdict, _voices(config).text[:18]) == (Verdict.PASS, "3 of at most 10000")
+    whole = finding_of(_voices, config)
+    assert (whole.verdict, whole.text[:18]) == (Verdict.PASS, "3 of at most 10000")
     path = next((tmp_path / "voices" / FILES).iterdir())
     path.write_bytes(path.read_bytes()[:-1])
-    assert _voices(config).verdict == Verdict.FAIL and "is damaged: its file was changed" in _voices(config).text
+    damaged = finding_of(_voices, config)
+    assert damaged.verdict == Verdict.FAIL and "is damaged: its file was changed" in damaged.text
     (tmp_path / "file").write_text("")
-    unusable = _voices(parse_args(["--voices-dir", str(tmp_path / "file")], {}))
+    unusable = finding_of(_voices, parse_args(["--voices-dir", str(tmp_path / "file")], {}))
     assert unusable.verdict == Verdict.FAIL and "is not a folder" in unusable.text
-    assert _voices(parse_args([], {})).verdict == Verdict.PASS
+    assert finding_of(_voices, parse_args([], {})).verdict == Verdict.PASS
 
 
 def test_a_key_of_receipts_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("short")
-    finding = _keys(parse_args(["--receipt-key-file", str(tmp_path / "secret")], {}))
+    finding = finding_of(_keys, parse_args(["--receipt-key-file", str(tmp_path / "secret")], {}))
     assert finding.verdict == Verdict.FAIL and "has at least 32" in finding.text
 
 
@@ -157,4 +160,4 @@ def test_what_does_not_fit_is_told_before_anything_is_loaded(tmp_path: Path) -> 
 
 def test_an_open_port_without_tls_and_keys_is_worth_a_warning() -> None:
     config = parse_args(["--listen", "[::]:0"], {})
-    assert (_tls(config).verdict, _keys(config).verdict) == (Verdict.WARN, Verdict.WARN)
+    assert (finding_of(_tls, config).verdict, finding_of(_keys, config).verdict) == (Verdict.WARN, Verdict.WARN)

@@ -7,6 +7,7 @@ import sys
 
 from sonorant.service.config import parse_args
 from sonorant.service.doctor import _voices
+from tests.service.findings import finding_of
 
-finding = _voices(parse_args(["--voices-dir", sys.argv[1]], {}))
+finding = finding_of(_voices, parse_args(["--voices-dir", sys.argv[1]], {}))
 print(finding.verdict, finding.text)

@@ -23,6 +23,7 @@ from sonorant.service.voices.sqlite_store import VoiceRegistry
 from sonorant.service.voices.store import RequestKey
 from tests.own_mounts import in_namespace
 from tests.service.fake_engine import FakeEngine
+from tests.service.findings import finding_of
 from tests.service.harness import served
 from tests.service.voice_calls import clone
 from tests.service.voice_calls import ids as served_ids
@@ -67,7 +68,7 @@ def refused(folder: Path, *advice: str) -> None:
     before = contents(folder) if not (folder / FILES).exists() else None
     with pytest.raises(VoiceStoreFailed) as failed:
         VoiceRegistry(folder)
-    finding = _voices(parse_args(["--voices-dir", str(folder)], {}))
+    finding = finding_of(_voices, parse_args(["--voices-dir", str(folder)], {}))
     assert finding.verdict == "fail"
     for text in (str(failed.value), finding.text):
         for each in advice:
@@ -139,7 +140,7 @@ async def test_with_an_older_database_nothing_is_lost(folder: Path, caplog: pyte
         pass
     (warning,) = [record.message for record in caplog.records if "does not know 6 of the files" in record.message]
     assert f"sonorant-server voices rebuild {folder}" in warning
-    finding = _voices(parse_args(["--voices-dir", str(folder)], {}))
+    finding = finding_of(_voices, parse_args(["--voices-dir", str(folder)], {}))
     assert finding.verdict == "fail" and warning in finding.text
     assert contents(folder / FILES) == files
     assert command("voices", "rebuild", str(folder)).stdout == "6 voices added, 0 files left as they are\n"
@@ -221,13 +222,13 @@ def test_doctor_and_migrate_change_nothing(folder: Path) -> None:
         return {str(path): (path.read_bytes(), path.stat().st_mtime_ns) for path in folder.rglob("*") if path.is_file()}
 
     before = everything()
-    finding = _voices(parse_args(["--voices-dir", str(folder)], {}))
+    finding = finding_of(_voices, parse_args(["--voices-dir", str(folder)], {}))
     assert (finding.verdict, finding.text[:4]) == ("pass", "6 of")
     copied = command("voices", "migrate", str(folder), str(folder.parent / "copy"))
     assert copied.stdout.startswith("6 voices copied"), copied.stderr
     assert everything() == before
     missing = folder.parent / "missing"
-    assert _voices(parse_args(["--voices-dir", str(missing)], {})).text.startswith("none yet in ")
+    assert finding_of(_voices, parse_args(["--voices-dir", str(missing)], {})).text.startswith("none yet in ")
     assert not missing.exists()
 
 
@@ -235,7 +236,7 @@ def test_two_servers_and_doctor_at_once(folder: Path) -> None:
     with closing(VoiceRegistry(folder)) as here, closing(VoiceRegistry(folder)) as there:
         about, _ = unpack(file_of(90))
         here.add("ada", about, file_of(90), None, ROOMY)
-        assert _voices(parse_args(["--voices-dir", str(folder)], {})).text.startswith("7 of ")
+        assert finding_of(_voices, parse_args(["--voices-dir", str(folder)], {})).text.startswith("7 of ")
         with closing(VoiceRegistry(folder)):  # a third one finds nothing to finish
             pass
         assert there.find("ada", about.voice_id) is not None
@@ -303,5 +304,5 @@ def test_damage_inside_the_database_is_found(folder: Path) -> None:
     data = bytearray((folder / DATABASE).read_bytes())
     data[4096 * (pages - 1) :] = b"\xff" * 4096
     (folder / DATABASE).write_bytes(data)
-    finding = _voices(parse_args(["--voices-dir", str(folder)], {}))
+    finding = finding_of(_voices, parse_args(["--voices-dir", str(folder)], {}))
     assert finding.verdict == "fail" and "is damaged" in finding.text
