@@ -12,15 +12,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from sonorant.engine import (
-    BUILTIN_VOICE_DIR,
-    Engine,
-    EngineConfig,
-    EngineStream,
-    FinishReason,
-    PcmChunk,
-    SynthesisParams,
-)
+from sonorant.engine import BUILTIN_VOICE_DIR, Engine, EngineConfig, FinishReason, PcmChunk, SynthesisParams
 from sonorant.engine.types import Int16Array
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, listen
@@ -69,17 +61,10 @@ def sessions(engine: OwnedEngine) -> list[Session]:
 
 
 async def undisturbed(engine: OwnedEngine, session: Session) -> Heard:
-    async with engine.open(session.params, credit_frames=BEFORE_FRAMES) as stream:
-        push_whole(stream, session)
+    async with engine.open(session.params) as stream:
+        stream.push_text(session.text)
+        stream.end_text()
         return await listen(stream, engine.info.frame_samples)
-
-
-def push_whole(stream: EngineStream, session: Session) -> None:
-    """Send the text, and let the stream go on only then: a frame may be the end once the end of the text is known, and
-    the talker may be quicker than whoever tells it."""
-    stream.push_text(session.text)
-    stream.end_text()
-    stream.grant(BEFORE_FRAMES)
 
 
 async def disturbed(engine: OwnedEngine, session: Session, begun: asyncio.Barrier, ended: asyncio.Event) -> Heard:
@@ -169,8 +154,9 @@ async def test_a_stream_may_begin_behind_frames_of_another(clones: tuple[Engine,
     engine, expected = clones
     for session, whole in zip(sessions(engine), expected, strict=True):
         known = codes_of(whole)[:cut]
-        async with engine.open(session.params, credit_frames=BEFORE_FRAMES, known_codes=known) as stream:
-            push_whole(stream, session)
+        async with engine.open(session.params, known_codes=known) as stream:
+            stream.push_text(session.text)
+            stream.end_text()
             rest = await listen(stream, engine.info.frame_samples, next_frame=len(known))
         assert rest.end.reason is whole.end.reason is not FinishReason.FAILED
         np.testing.assert_array_equal(codes_of(rest), codes_of(whole)[cut:])

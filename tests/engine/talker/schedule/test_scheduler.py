@@ -106,7 +106,21 @@ def test_the_end_token_is_banned_while_text_may_come_and_for_min_frames() -> Non
     assert [row.allow_eos for row in talker.plan.decodes] == [False, False, True, True]
     talker.send(EndText(1))
     talker.step()
+    assert [row.allow_eos for row in talker.plan.decodes] == [False, False, True, True]
+    talker.step()
     assert [row.allow_eos for row in talker.plan.decodes] == [True, False, True, True]
+
+
+@pytest.mark.parametrize("after", range(5))
+def test_which_frames_may_be_the_end_does_not_depend_on_when_the_end_of_the_text_is_told(after: int) -> None:
+    talker, allowed = Talker(), list[bool]()
+    talker.send(open_stream(1, trailing=(11, 12), text_ended=not after))
+    for step in range(1, 7):
+        talker.step()
+        allowed += [row.allow_eos for row in (*talker.plan.prefills, *talker.plan.decodes)]
+        if step == after:
+            talker.send(EndText(1))
+    assert allowed[:5] == [False, False, False, True, True]
 
 
 def test_the_end_token_ends_the_stream_and_is_no_frame() -> None:

@@ -98,7 +98,10 @@ class TalkerStream:
         text_limit = NEVER if self.text_ended else len(self.trailing) + 1
         self._wanted = min(self.granted_frames, text_limit, sampling.max_frames, self.suspect_at, self.runaway_at)
         self.stop_at = min(self._wanted, self.paged_frames)
-        self.eos_from = sampling.min_frames if self.text_ended and not sampling.ignore_eos else NEVER
+        # All text goes in before the end, so that no frame depends on when the text's end was told.
+        is_in_prompt = self.plan.text_ended and not self.trailing
+        end_of_text = 0 if is_in_prompt else len(self.trailing) + 1
+        self.eos_from = NEVER if sampling.ignore_eos else max(sampling.min_frames, end_of_text)
 
     @property
     def has_text(self) -> bool:
