@@ -14,7 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from sonorant.service.audio.codes import CodesHeader, Kind, record
 from sonorant.service.rpc.riva import SERVICE as RIVA
 from sonorant.tts.riva.v1 import riva_pb2
-from sonorant.tts.v1 import text_to_speech_service_pb2, voice_service_pb2
+from sonorant.tts.v1 import dictionary_service_pb2, text_to_speech_service_pb2, voice_service_pb2
 from sonorant.tts.v1.speak_pb2 import SpeakRequest
 from tests.fuzz.bytes import mutated
 from tests.service.fake_engine import FakeEngine
@@ -39,7 +39,7 @@ def _methods(*files: FileDescriptor) -> Iterator[Method]:
 
 _RIVA = riva_pb2.SynthesizeSpeechRequest.DESCRIPTOR
 METHODS = (
-    *_methods(text_to_speech_service_pb2.DESCRIPTOR, voice_service_pb2.DESCRIPTOR),
+    *_methods(text_to_speech_service_pb2.DESCRIPTOR, voice_service_pb2.DESCRIPTOR, dictionary_service_pb2.DESCRIPTOR),
     Method(f"/{RIVA}/Synthesize", _RIVA),
     Method(f"/{RIVA}/SynthesizeOnline", _RIVA, is_stream=True),
     Method(f"/{RIVA}/GetRivaSynthesisConfig", riva_pb2.RivaSynthesisConfigRequest.DESCRIPTOR),
