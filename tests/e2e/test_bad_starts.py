@@ -1,14 +1,21 @@
 """A server and a gateway that are started without stdin and may open few files, and a gateway that finds no server."""
 
 import asyncio
+import socket
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from sonorant.client import AudioChunk, SpeechClient, synthesis_config
+from sonorant.client.local_server import SERVICE
 from tests.e2e.server_process import ServerProcess
+from tests.free_port import free_port
 from tests.gateway.gateway_process import GatewayProcess
 from tests.service.harness import eventually
+from tests.told_process import ToldProcess
+from tests.warm_start import start
 
 BARE = "ulimit -n 256 && exec <&-"
 FEW_FILES = "at most 256 files may be open in each process"
@@ -33,6 +40,27 @@ async def test_a_server_without_stdin_and_with_few_files_serves_and_ends_in_orde
         code = await asyncio.to_thread(server.stop)
     assert code == 0, server.log
     assert server.log.count(FEW_FILES) == 1
+
+
+class Starting(ToldProcess):
+    """A server that is about to load its workers: it takes connections, and refuses calls."""
+
+    def __init__(self, log: Path) -> None:
+        self._address = ("127.0.0.1", free_port())
+        listen = ("--device", "cpu", "--listen", "{}:{}".format(*self._address))
+        super().__init__(log, start(log, sys.executable, SERVICE, listen))
+
+    def _wait_until_ready(self) -> None:
+        while self.process.poll() is None:
+            with suppress(ConnectionError), socket.create_connection(self._address):
+                return
+
+
+def test_a_server_that_is_stopped_while_it_starts_has_not_failed(tmp_path: Path) -> None:
+    """systemd would report the unit as failed."""
+    starting = Starting(tmp_path / "log")
+    code = starting.stop()
+    assert code == 0, starting.log
 
 
 async def test_a_gateway_without_stdin_tells_that_no_server_answers_and_ends_in_order(tmp_path: Path) -> None:

@@ -78,7 +78,14 @@ def run_to_end(
         )
 
     async def to_the_end() -> int:
-        return await serve(Signals(lifeline))
+        signals = Signals(lifeline)
+        try:
+            return await serve(signals)
+        except asyncio.CancelledError:
+            if not signals.is_loading:
+                raise
+            log.info("stopped by a signal before it served")
+            return 0
 
     try:
         return uvloop.run(to_the_end())
