@@ -31,24 +31,29 @@ async def http_speaker(target: Target, speech: SpokenLoad, keys: Sequence[str] =
     timeout = aiohttp.ClientTimeout(total=None)  # and the time
     keys = keys or [os.environ.get(KEY_VARIABLE, "")]
     async with aiohttp.ClientSession(connector=connector, timeout=timeout, read_bufsize=READ_AHEAD_BYTES) as session:
-        match target.protocol:
-            case "openai-websocket":
-                yield WebSocketSpeaker(session, target, speech, keys)
-            case "cartesia":
-                yield CartesiaSpeaker(session, target, speech, keys)
-            case _:
-                yield RequestSpeaker(session, target, speech, keys)
+        by_socket = {"openai-websocket": WebSocketSpeaker, "cartesia": CartesiaSpeaker}
+        yield by_socket.get(target.protocol, RequestSpeaker)(session, target, speech, keys)
 
 
-class RequestSpeaker:
-    """POST /v1/audio/speech for each utterance; the answer is PCM, or events with PCM in them."""
+class _HttpSpeaker(Speaker):
+    outside = ""  # the end of the base URL that the path does not have
+    path: str
 
     def __init__(self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str]) -> None:
         self._session = session
-        self._voices = speech.voices
-        self._lead_s = speech.max_lead_ms / 1000
-        self._headers = _headers(keys)
-        self._url = target.address.rstrip("/") + "/audio/speech"
+        self._target = target
+        self._speech = speech
+        self._headers = [{"Authorization": f"Bearer {key}"} if key else {} for key in keys]
+        self._url = target.address.rstrip("/").removesuffix(self.outside) + self.path
+
+
+class RequestSpeaker(_HttpSpeaker):
+    """POST /v1/audio/speech for each utterance; the answer is PCM, or events with PCM in them."""
+
+    path = "/audio/speech"
+
+    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str]) -> None:
+        super().__init__(session, target, speech, keys)
         self._has_events = target.protocol == "openai-events"
         self._body = {
             "model": target.model,
@@ -61,7 +66,7 @@ class RequestSpeaker:
         }
 
     async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
-        body = {**voice_fields(self._voices, number), **self._body, "input": text}
+        body = {**voice_fields(self._speech.voices, number), **self._body, "input": text}
         try:
             meter.text_sent(time.monotonic())
             headers = self._headers[number % len(self._headers)]
@@ -81,20 +86,11 @@ class RequestSpeaker:
         the one before is left to play."""
         for n in itertools.count():
             await self.speak(text(n), number, meter)
-            await asyncio.sleep(meter.plays_until_s - self._lead_s - time.monotonic())
+            await asyncio.sleep(meter.plays_until_s - self._speech.max_lead_ms / 1000 - time.monotonic())
 
 
-class _SocketSpeaker:
+class _SocketSpeaker(_HttpSpeaker):
     """Opens a WebSocket for each utterance, or for each listener."""
-
-    def __init__(
-        self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str], url: str
-    ) -> None:
-        self._session = session
-        self._target = target
-        self._speech = speech
-        self._headers = _headers(keys)
-        self._url = url
 
     @asynccontextmanager
     async def _socket(self, number: int) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
@@ -109,8 +105,7 @@ class _SocketSpeaker:
 class WebSocketSpeaker(_SocketSpeaker):
     """The WebSocket /v1/audio/speech/stream, with the fields of Sonorant's gateway."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str]) -> None:
-        super().__init__(session, target, speech, keys, target.address.rstrip("/") + "/audio/speech/stream")
+    path = "/audio/speech/stream"
 
     async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
         async with self._socket(number) as socket:
@@ -152,10 +147,7 @@ class WebSocketSpeaker(_SocketSpeaker):
 class CartesiaSpeaker(_SocketSpeaker):
     """The WebSocket /tts/websocket beside the base URL, with a preset voice."""
 
-    def __init__(self, session: aiohttp.ClientSession, target: Target, speech: SpokenLoad, keys: Sequence[str]) -> None:
-        super().__init__(
-            session, target, speech, keys, target.address.rstrip("/").removesuffix("/v1") + "/tts/websocket"
-        )
+    outside, path = "/v1", "/tts/websocket"
 
     async def speak(self, text: str, number: int, meter: PlaybackMeter) -> Budget:
         async with self._socket(number) as socket:
@@ -189,10 +181,6 @@ def voice_fields(voices: Voices, number: int) -> dict[str, object]:
     if voices.task == "design":
         return {"task_type": "VoiceDesign", "instructions": voices.design}
     return {"voice": voices.name}
-
-
-def _headers(keys: Sequence[str]) -> list[dict[str, str]]:
-    return [{"Authorization": f"Bearer {key}"} if key else {} for key in keys]
 
 
 async def _say(socket: aiohttp.ClientWebSocketResponse, text: str) -> None:
