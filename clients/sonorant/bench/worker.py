@@ -11,8 +11,7 @@ import ctypes
 import gc
 import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from typing import IO
 
 from sonorant.bench.grpc_speech import grpc_speaker
@@ -43,19 +42,15 @@ async def _serve(stdin: IO[bytes], stdout: IO[bytes]) -> None:
             send(stdout, (error.status, str(error)))
 
 
-@asynccontextmanager
-async def _speaker(share: Share) -> AsyncIterator[Speaker]:
-    """Yield a speaker for the share's protocol. Raises UtteranceFailed if the server cannot be reached."""
-    if share.target.protocol not in GRPC:
-        try:
-            from sonorant.bench.http_speech import http_speaker  # aiohttp is an extra
-        except ImportError:
-            raise SpeakingFailed("CLIENT", "--openai needs aiohttp: pip install 'sonorant[bench]'") from None
-        async with http_speaker(share.target, share.speech, share.keys) as over_http:
-            yield over_http
-    else:
-        async with grpc_speaker(share.target, share.speech, share.keys) as over_grpc:
-            yield over_grpc
+def _speaker(share: Share) -> AbstractAsyncContextManager[Speaker]:
+    """A speaker for the share's protocol. Raises SpeakingFailed if the server cannot be reached."""
+    if share.target.protocol in GRPC:
+        return grpc_speaker(share.target, share.speech, share.keys)
+    try:
+        from sonorant.bench.http_speech import http_speaker  # aiohttp is an extra
+    except ImportError:
+        raise SpeakingFailed("CLIENT", "--openai needs aiohttp: pip install 'sonorant[bench]'") from None
+    return http_speaker(share.target, share.speech, share.keys)
 
 
 def main() -> None:
