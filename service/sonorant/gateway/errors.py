@@ -55,7 +55,8 @@ _PARAMS = {
     "config": "",
 }
 
-_PATH = re.compile(r"((?:config|text|voice|dictionary)[a-z_.\[\]0-9]*): ")  # at the beginning of a server's message
+# At the beginning of a server's message.
+_PATH = re.compile(r"((?:config|text|voice|dictionary|max_lead_ms)[a-z_.\[\]0-9]*): ")
 
 
 class Refusal(Exception):

@@ -198,6 +198,9 @@ async def test_tasks_that_do_not_fit_the_request_are_refused() -> None:
 @pytest.mark.parametrize(
     ("fields", "status", "param", "code"),
     [
+        ({"top_k": 2**32}, 400, "top_k", "invalid_value"),
+        ({"sample_rate": 2**32}, 400, "sample_rate", "invalid_value"),
+        ({"max_lead_ms": 600_001}, 400, "max_lead_ms", "invalid_field"),
         ({"model": "gpt-7"}, 404, "model", "model_not_found"),
         ({"voice": "nobody"}, 404, "voice", "voice_not_found"),
         ({"speed": 3.9}, 400, "speed", "invalid_field"),

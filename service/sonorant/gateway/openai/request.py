@@ -65,7 +65,7 @@ class VoiceFields(TextFields):
     )
     speed: float | None = Field(default=None, description="0.5 (half as fast) to 2 (twice as fast), at the same pitch.")
     sample_rate: int | None = Field(
-        None, ge=1, description="In hertz: 8000, 16000, 22050, 24000, 44100 or 48000. Default: 24000."
+        None, ge=1, le=MAX_UINT32, description="In hertz: 8000, 16000, 22050, 24000, 44100 or 48000. Default: 24000."
     )
     language: str | None = Field(
         default=None, max_length=MAX_NAME_CHARS, description='"English", "en", or "Auto": the model decides.'
@@ -98,7 +98,7 @@ class VoiceFields(TextFields):
     )
     temperature: float | None = None
     top_p: float | None = None
-    top_k: int | None = Field(default=None, ge=-1)
+    top_k: int | None = Field(default=None, ge=-1, le=MAX_UINT32)
     repetition_penalty: float | None = None
 
     @property
@@ -132,28 +132,25 @@ class VoiceFields(TextFields):
         voice = (
             "" if design or reference or self.speaker_embedding else resolve_voice(self.voice or "", catalog.presets)
         )
-        try:
-            config = synthesis_config(
-                voice=voice,
-                design=design,
-                reference=reference,
-                transcript=transcript,
-                language=(self.language or "").lower(),
-                instructions="" if design else self.instructions or "",
-                encoding=encoding,
-                sample_rate_hz=self.sample_rate or 0,
-                speed=self.speed if self.speed != 1 else None,
-                non_streaming_mode=self.non_streaming_mode,
-                text_format=self.text_format or text_format,
-                leave_out=self.leave_out,
-                directions=self.directions,
-                dictionaries=self.dictionaries,
-                **self._sampling(),
-            )
-            if self.speaker_embedding:
-                config.voice.speaker_embedding.values.extend(self.speaker_embedding)
-        except (ValueError, OverflowError) as error:  # a number does not fit into its field
-            raise Refusal(400, f"a number is out of range: {error}") from None
+        config = synthesis_config(
+            voice=voice,
+            design=design,
+            reference=reference,
+            transcript=transcript,
+            language=(self.language or "").lower(),
+            instructions="" if design else self.instructions or "",
+            encoding=encoding,
+            sample_rate_hz=self.sample_rate or 0,
+            speed=self.speed if self.speed != 1 else None,
+            non_streaming_mode=self.non_streaming_mode,
+            text_format=self.text_format or text_format,
+            leave_out=self.leave_out,
+            directions=self.directions,
+            dictionaries=self.dictionaries,
+            **self._sampling(),
+        )
+        if self.speaker_embedding:
+            config.voice.speaker_embedding.values.extend(self.speaker_embedding)
         return config
 
     @property
