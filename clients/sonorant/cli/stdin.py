@@ -10,7 +10,7 @@ from contextlib import suppress
 
 async def stdin_text() -> AsyncIterator[str]:
     """Yield text from stdin as soon as it is there. A thread reads, because files, pipes and terminals can all
-    block."""
+    block. Raises ValueError if it is not UTF-8."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -26,11 +26,15 @@ async def stdin_text() -> AsyncIterator[str]:
 
     threading.Thread(target=pump, name="stdin", daemon=True).start()
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
-    while data := await arrived.get():
-        if text := decoder.decode(data):
+    data = b"-"
+    while data:
+        data = await arrived.get()
+        try:
+            text = decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            raise ValueError(f"stdin is not UTF-8 text: {error}") from None
+        if text:
             yield text
-    if text := decoder.decode(b"", final=True):
-        yield text
 
 
 async def stdin_lines() -> AsyncIterator[str]:

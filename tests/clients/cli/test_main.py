@@ -201,7 +201,8 @@ async def test_words_are_sent_one_by_one_with_pauses(tmp_path: Path) -> None:
         (["say", "x", "--voice", "busy"], b"", "sonorant: all places are taken"),
         (["say", "x", "--voice", "locked"], b"", "sonorant: an API key is needed; put it into SONORANT_CLIENT_API_KEY"),
         (["say", "fail"], b"", "sonorant: internal error, request_id=7"),
-        (["say"], b"\xff\xfe", "can't decode byte 0xff"),
+        (["say"], b"\xff\xfe", "sonorant: stdin is not UTF-8 text: "),
+        (["say"], b"a\xc3", "sonorant: stdin is not UTF-8 text: "),
         (["say", "--file", "/nonexistent/text"], b"", "sonorant: /nonexistent/text: No such file or directory"),
         (
             ["say", "--file", "engine/sonorant/engine/builtin_voice/model.safetensors"],
