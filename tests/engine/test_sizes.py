@@ -84,8 +84,9 @@ def test_what_is_left_open_follows_from_the_slots(left_open: EngineConfig) -> No
 
 
 def test_a_card_with_few_slots_decodes_fewer_frames_in_a_pass() -> None:
-    assert [max_pass_frames("cuda", slots) for slots in (8, 32, 64, 256, 2048)] == [128, 128, 256, 1024, 1024]
-    assert max_pass_frames("cpu", 2048) == 96
+    assert [max_pass_frames("cuda", slots, 2) for slots in (8, 32, 64, 256, 2048)] == [128, 128, 256, 1024, 1024]
+    assert [max_pass_frames("cuda", slots, 4) for slots in (8, 32, 64, 256, 2048)] == [64, 64, 128, 512, 512]
+    assert max_pass_frames("cpu", 2048, 4) == 96
 
 
 def test_references_of_clones_are_kept_for_a_quarter_of_the_slots(left_open: EngineConfig) -> None:

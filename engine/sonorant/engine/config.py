@@ -149,7 +149,6 @@ class EngineConfig:
     memory_bytes: int = 0  # of the GPU, that this pair may take; 0: not known, or on the CPU
     is_standby: bool = False  # loaded, but idle until another pair of its model goes down
     wants_standby: bool = False  # whether it is to have one where the GPU has room for one
-    shares_with_standby: bool = False  # the GPU's memory is for this pair and its standby, or it is the standby
     standby_delay_s: float = internal(0.0, served=10.0)  # until a standby is loaded, beside the first listeners
     mps_pipe_directory: Path | None = None  # of the MPS daemon to use; None: the environment's daemon, if any
 

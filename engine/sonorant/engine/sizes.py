@@ -13,7 +13,8 @@ SMALLEST_CARD_SLOTS, LARGEST_CARD_SLOTS = 8, 2048
 MAX_CPU_DECODE_BATCH, MAX_CARD_DECODE_BATCH = 32, 128  # the codec is no faster with more rows than that
 LEAST_KEPT_REFERENCES = 16
 CPU_PASS_FRAMES = 96
-LEAST_PASS_FRAMES, PASS_FRAMES_PER_SLOT, MOST_PASS_FRAMES = 128, 4, 1024  # on a card
+LEAST_PASS_FRAMES, PASS_FRAMES_PER_SLOT, MOST_PASS_FRAMES = 128, 4, 1024  # on a card, in float16
+HALF_ITEMSIZE = 2  # bytes of a float16
 CPU_PREFILL_ROWS, CARD_PREFILL_ROWS = 256, 1024
 MANY_SLOTS = 512  # a card for so many computes CARD_PREFILL_ROWS prompt rows in a few milliseconds
 
@@ -59,13 +60,13 @@ def with_sizes(config: EngineConfig, card_slots: int | None) -> EngineConfig:
     )
 
 
-def max_pass_frames(device_type: str, num_slots: int) -> int:
+def max_pass_frames(device_type: str, num_slots: int, itemsize: int) -> int:
     """Return how many frames of all rows together a pass of the codec may have, which bounds the memory of its
     activations: some 5 MB per frame in the published size. On a card, graphs keep what the largest pass takes, so a
-    card with few slots has smaller ones."""
+    card with few slots has smaller ones, and numbers of 4 bytes (`itemsize`) have passes of half as many frames."""
     if device_type == "cpu":
         return CPU_PASS_FRAMES
-    return max(LEAST_PASS_FRAMES, min(MOST_PASS_FRAMES, PASS_FRAMES_PER_SLOT * num_slots))
+    return max(LEAST_PASS_FRAMES, min(MOST_PASS_FRAMES, PASS_FRAMES_PER_SLOT * num_slots)) * HALF_ITEMSIZE // itemsize
 
 
 def _chosen(asked: int, found: int) -> int:

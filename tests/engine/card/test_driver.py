@@ -118,7 +118,7 @@ def test_a_pair_that_wants_a_standby_keeps_its_slots_and_has_one_where_both_fit(
     wants = replace(config, wants_standby=True)
     (alone,) = auto.sized([config])
     pair, standby = auto.sized([wants])
-    assert pair == replace(alone, memory_bytes=alone.memory_bytes // 2, shares_with_standby=True)
+    assert pair == replace(alone, memory_bytes=alone.memory_bytes // 2)
     assert standby == replace(pair, is_standby=True)
     assert f"with a standby: a second pair of {pair.talker.num_slots} slots" in caplog.text
     assert auto.sized([pair, standby]) == [pair, standby], "what was chosen stays"

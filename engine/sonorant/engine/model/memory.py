@@ -61,15 +61,15 @@ def talker_need(checkpoint: Checkpoint, config: EngineConfig, *, rounding: Round
 
 def code2wav_need(checkpoint: Checkpoint, config: EngineConfig) -> MemoryNeed:
     device, sizes = find_device(config.code2wav.device), checkpoint.codec.decoder
-    # "auto" ends in float16 unless the checkpoint does not agree with that: then it takes the memory of the standby.
-    is_likely_half = config.code2wav.dtype == "auto" and config.shares_with_standby
-    itemsize = 2 if is_likely_half or config.code2wav.dtype == "float16" else 4
+    # On a card "auto" ends in float16, unless the checkpoint does not agree with that, which none did so far.
+    is_half = config.code2wav.dtype == "float16" or (config.code2wav.dtype == "auto" and device.type == "cuda")
+    itemsize = 2 if is_half else 4
     with torch.device("meta"):
         decoder = Code2Wav(checkpoint.codec.decoder)
         state = decoder.new_state(config.num_codec_states)
     values = sum(array.numel() for array in (state.tails, state.keys, state.values))
     weights = _num_values(decoder) * itemsize
-    frames = max_pass_frames(device.type, config.talker.num_slots)
+    frames = max_pass_frames(device.type, config.talker.num_slots, itemsize)
     widest = sizes.frame_samples * (sizes.decoder_dim >> len(sizes.upsample_rates))
     activations = PASS_ACTIVATIONS * frames * widest * itemsize
     return MemoryNeed(device, weights, values * itemsize, values * itemsize, activations)

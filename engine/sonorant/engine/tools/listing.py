@@ -195,7 +195,7 @@ def _run_codec(checkpoint: Checkpoint, config: EngineConfig, device: torch.devic
         codes = torch.empty(num_rows, num_frames, num_codebooks, dtype=torch.int64, device=device)
         return codes, state, torch.empty(num_rows, dtype=torch.int64, device=device)
 
-    most_frames = max_pass_frames("cuda", config.talker.num_slots)
+    most_frames = max_pass_frames("cuda", config.talker.num_slots, torch.float16.itemsize)
     for num_frames, usual in shapes(config.code2wav.chunk_ramp, sizes, most_frames).items():
         for num_rows in usual:
             decoder.step(*rows(num_rows, num_frames))

@@ -57,7 +57,7 @@ def _with_standby(config: EngineConfig, *, is_alone: bool) -> list[EngineConfig]
         )
         return [config]
     log.info("with a standby: a second pair of %d slots, which takes over if workers are killed", num_slots)
-    pair = replace(config, memory_bytes=config.memory_bytes // 2, shares_with_standby=True)
+    pair = replace(config, memory_bytes=config.memory_bytes // 2)
     return [pair, replace(pair, is_standby=True)]
 
 

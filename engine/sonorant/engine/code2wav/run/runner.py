@@ -245,7 +245,7 @@ class Code2WavRunner:
             self.frame_samples,
             self._pcm_dtype,
             self._device,
-            max_pass_frames(self._device.type, self.num_slots),
+            max_pass_frames(self._device.type, self.num_slots, _DTYPES[self.format].itemsize),
             self.passes,
         )
 

@@ -18,7 +18,7 @@ from sonorant.engine.model.memory import kv_page_bytes, num_pages
 from sonorant.engine.types import Int64Array
 
 # Of the memory that weights and the codec leave free, for all talkers of a GPU together. The rest is for graphs.
-CUDA_SHARE, CUDA_SHARE_WITH_STANDBY = 0.6, 0.8
+CUDA_SHARE = 0.8
 CPU_SHARE = 0.25  # of all memory; pages that are never written take none
 
 
@@ -141,9 +141,8 @@ def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch
     return min(wanted, affordable)
 
 
-def memory_budget_bytes(device: torch.device, allowed_bytes: int, *, with_standby: bool = False) -> int:
+def memory_budget_bytes(device: torch.device, allowed_bytes: int) -> int:
     """How many bytes all pages together may take. On a GPU at most `allowed_bytes` may be taken beside the weights."""
     if device.type == "cuda":
-        share = CUDA_SHARE_WITH_STANDBY if with_standby else CUDA_SHARE
-        return int(min(free_bytes(device), allowed_bytes) * share)
+        return int(min(free_bytes(device), allowed_bytes) * CUDA_SHARE)
     return int(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * CPU_SHARE)

@@ -71,8 +71,7 @@ class TalkerRunner:
         if device.type == "cuda":
             torch.cuda.empty_cache()  # of the weights as they were read: Code2Wav and the streams need it
         start.phase("weights")
-        allowed_bytes = allowed_beside_weights(checkpoint, config)
-        budget_bytes = memory_budget_bytes(device, allowed_bytes, with_standby=config.shares_with_standby)
+        budget_bytes = memory_budget_bytes(device, allowed_beside_weights(checkpoint, config))
         self.num_pages = fitting_num_pages(checkpoint, config, dtype, budget_bytes)
         self._cache = KVCache(checkpoint.talker.stack, config.talker, self.num_pages, device, dtype)
         self._slots = SlotArrays(config.talker.num_slots, checkpoint, device, dtype)
