@@ -108,6 +108,7 @@ def open_stream(
         trailing=trailing,
         text_ended=text_ended,
         num_text_tokens=1 + len(trailing),
+        began_open=not text_ended,
     )
     reference = np.arange(num_reference_frames * 16, dtype=np.int16).reshape(-1, 16) % 2048
     return OpenStream(
@@ -385,7 +386,7 @@ def expected_codes(
         if index:
             text_id = trailing[index - 1] if index <= len(trailing) else checkpoint.text_ids.tts_pad
             voice.feed(text_id, plan.num_rows + index - 1)
-        is_text_over = (plan.text_ended and not plan.trailing) or index > len(trailing)
+        is_text_over = not plan.began_open or index > len(trailing)
         codes = voice.sample(index, is_text_over and index >= sampling.min_frames and not sampling.ignore_eos)
         if codes[0] == checkpoint.talker.codec_eos_id:
             return _as_codes(frames, checkpoint), FinishReason.COMPLETED

@@ -4,17 +4,20 @@ The same goldens as in test_codec.py; here the recording goes through the encode
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
-from sonorant.engine import Engine, EngineConfig, SynthesisParams
+from sonorant.engine import Engine, EngineConfig, FinishReason, SynthesisParams
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.speech import Heard, listen, until_idle
+from tests.parity import make_goldens
 from tests.parity.make_codec_goldens import CASES, GOLDENS, MAX_FRAMES, SIZES, STRIDE, write_recording
 from tests.tiny_checkpoint import write_tiny_checkpoint
 
@@ -83,3 +86,19 @@ async def test_voices_sound_as_the_official_ones(
             assert len(each.samples) == len(codes) * FRAME_SAMPLES
             np.testing.assert_allclose(each.samples[::STRIDE] / 32767, samples, rtol=0, atol=1e-3)
     await asyncio.wait_for(until_idle(engine), 60)
+
+
+async def test_a_text_that_comes_whole_may_end_before_all_of_it_went_in(tmp_path: Path) -> None:
+    """With random weights the official package ends some after a few frames, while text is still to come."""
+    goldens = json.loads((GOLDENS / "talker.json").read_text())
+    golden = next(each for each in goldens if not each["non_streaming_mode"] and len(each["codes"]) < 10)
+    folder = write_tiny_checkpoint(tmp_path, golden["task"], **make_goldens.SIZES[golden["sizes"]])
+    engine = await start_engine(EngineConfig.of(model=folder, num_slots=4, max_context=512, cpu_threads=1))
+    sampling = replace(engine.info.default_sampling, do_sample=False, subtalker_do_sample=False)
+    voice = {key: golden[key] for key in ("speaker", "language", "instruct")}
+    async with engine.open(SynthesisParams(sampling, **voice)) as stream:
+        stream.push_text(golden["text"], is_last=True)
+        heard = await listen(stream, engine.info.frame_samples)
+    assert heard.end.reason is FinishReason.COMPLETED
+    assert np.concatenate([chunk.codes for chunk in heard.chunks]).tolist() == golden["codes"]
+    await engine.close()

@@ -122,6 +122,7 @@ class PromptPlan:
     text_ended: bool
     num_text_tokens: int  # of the utterance's own text, trailing ones included
     text_row: int = 0  # row of the first of these tokens; the others follow, one per row, also after the prompt
+    began_open: bool = False  # whether text could still come when the prompt was made
 
     @property
     def num_rows(self) -> int:

@@ -65,7 +65,7 @@ def openings(draw: st.DrawFn) -> OpenStream:
     rows = draw(st.lists(st.tuples(ids, ids), min_size=1, max_size=20))
     text_ids, codec_items = zip(*rows, strict=True)
     trailing, text_ended = tuple(draw(st.lists(ids, max_size=9))), draw(st.booleans())
-    plan = PromptPlan(text_ids, codec_items, trailing, text_ended, draw(counts), draw(counts))
+    plan = PromptPlan(text_ids, codec_items, trailing, text_ended, draw(counts), draw(counts), draw(st.booleans()))
     x_vector = draw(st.none() | arrays.arrays(np.float32, 8, elements=st.floats(-9, 9, width=32)))
     codes = draw(st.none() | int16(3, 4))
     known = draw(st.none() | int16(0, 4) | int16(2, 4))

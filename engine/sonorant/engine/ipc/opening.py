@@ -18,10 +18,10 @@ from sonorant.engine.types import Float32Array, Int16Array, PromptPlan, Sampling
 Buffer = bytes | bytearray | memoryview
 
 # credit_frames, opened_s, times_text_from (NaN: None), caller; then the flags in_turn, is_background, text_ended,
-# do_sample, subtalker_do_sample, ignore_eos; then how many values of the embedding, prompt rows, trailing ids,
-# reference frames and known frames follow (-1: no such array); num_text_tokens, text_row; the numbers of
-# SamplingParams, in order
-OPEN = struct.Struct("=q2dq 6q 5q 2q dq2d dqd 3q")
+# began_open, do_sample, subtalker_do_sample, ignore_eos; then how many values of the embedding, prompt rows,
+# trailing ids, reference frames and known frames follow (-1: no such array); num_text_tokens, text_row; the numbers
+# of SamplingParams, in order
+OPEN = struct.Struct("=q2dq 7q 5q 2q dq2d dqd 3q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def opening_bytes(record: OpenStream) -> tuple[int, list[Buffer]]:
     opened = OPEN.pack(
         *(record.credit_frames, record.opened_s),
         *(math.nan if record.times_text_from is None else record.times_text_from, record.caller),
-        *(record.in_turn, record.is_background, plan.text_ended),
+        *(record.in_turn, record.is_background, plan.text_ended, plan.began_open),
         *(sampling.do_sample, sampling.subtalker_do_sample, sampling.ignore_eos),
         *(num_values, len(plan.text_ids), len(plan.trailing), num_reference, num_known),
         *(plan.num_text_tokens, plan.text_row),
@@ -77,8 +77,8 @@ def opening_bytes(record: OpenStream) -> tuple[int, list[Buffer]]:
 
 def opening(body: bytearray, codebooks: int, stream_id: int) -> OpenStream:
     credit_frames, opened_s, times_text_from, caller, *rest = OPEN.unpack_from(body)
-    in_turn, is_background, text_ended, do_sample, subtalker_do_sample, ignore_eos = map(bool, rest[:6])
-    num_values, num_rows, num_trailing, num_reference, num_known = rest[6:11]
+    in_turn, is_background, text_ended, began_open, do_sample, subtalker_do_sample, ignore_eos = map(bool, rest[:7])
+    num_values, num_rows, num_trailing, num_reference, num_known = rest[7:12]
     position = OPEN.size
 
     def array_of(dtype: type[np.generic], num_values: int) -> npt.NDArray[Any]:
@@ -94,8 +94,8 @@ def opening(body: bytearray, codebooks: int, stream_id: int) -> OpenStream:
     text_ids, codec_items, trailing = (
         tuple(array_of(np.int32, count).tolist()) for count in (num_rows, num_rows, num_trailing)
     )
-    num_text_tokens, text_row = rest[11:13]
-    temperature, top_k, top_p, repetition_penalty, *predictor_and_counts = rest[13:]
+    num_text_tokens, text_row = rest[12:14]
+    temperature, top_k, top_p, repetition_penalty, *predictor_and_counts = rest[14:]
     predictor_temperature, predictor_top_k, predictor_top_p, seed, min_frames, max_frames = predictor_and_counts
     sampling = SamplingParams(
         *(do_sample, temperature, top_k, top_p, repetition_penalty),
@@ -104,7 +104,7 @@ def opening(body: bytearray, codebooks: int, stream_id: int) -> OpenStream:
     )
     return OpenStream(
         stream_id,
-        PromptPlan(text_ids, codec_items, trailing, text_ended, num_text_tokens, text_row),
+        PromptPlan(text_ids, codec_items, trailing, text_ended, num_text_tokens, text_row, began_open),
         sampling,
         *(credit_frames, opened_s, x_vector, codes_of(num_reference), codes_of(num_known)),
         times_text_from=None if math.isnan(times_text_from) else times_text_from,

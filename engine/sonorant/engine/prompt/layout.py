@@ -94,7 +94,7 @@ class PromptLayout:
             rows = [(text_id, self._codec_pad) for text_id in text] + [(tts_pad, item) for item in self._codec]
         text_ids, codec_items = zip(*self._head, *rows, strict=True)
         text_row = len(self._head) + len(self._reference)
-        return PromptPlan(text_ids, codec_items, tuple(trailing), ended, len(ids), text_row)
+        return PromptPlan(text_ids, codec_items, tuple(trailing), ended, len(ids), text_row, began_open=not ended)
 
     def column(self, ids: Sequence[int], *, ended: bool) -> tuple[int, ...]:
         """Return text ids as S has them: with tts_eos after the last ones, if the text has `ended`."""

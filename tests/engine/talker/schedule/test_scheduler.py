@@ -111,10 +111,18 @@ def test_the_end_token_is_banned_while_text_may_come_and_for_min_frames() -> Non
     assert [row.allow_eos for row in talker.plan.decodes] == [True, False, True, True]
 
 
-@pytest.mark.parametrize("after", range(5))
+def test_a_text_that_came_whole_may_end_before_all_of_it_went_in() -> None:
+    """As in the official package."""
+    talker = Talker()
+    talker.send(open_stream(1, trailing=(11, 12, 13), text_ended=True))
+    talker.step()
+    assert [row.allow_eos for row in talker.plan.prefills] == [True]
+
+
+@pytest.mark.parametrize("after", range(1, 5))
 def test_which_frames_may_be_the_end_does_not_depend_on_when_the_end_of_the_text_is_told(after: int) -> None:
     talker, allowed = Talker(), list[bool]()
-    talker.send(open_stream(1, trailing=(11, 12), text_ended=not after))
+    talker.send(open_stream(1, trailing=(11, 12)))
     for step in range(1, 7):
         talker.step()
         allowed += [row.allow_eos for row in (*talker.plan.prefills, *talker.plan.decodes)]

@@ -98,9 +98,9 @@ class TalkerStream:
         text_limit = NEVER if self.text_ended else len(self.trailing) + 1
         self._wanted = min(self.granted_frames, text_limit, sampling.max_frames, self.suspect_at, self.runaway_at)
         self.stop_at = min(self._wanted, self.paged_frames)
-        # All text goes in before the end, so that no frame depends on when the text's end was told.
-        is_in_prompt = self.plan.text_ended and not self.trailing
-        end_of_text = 0 if is_in_prompt else len(self.trailing) + 1
+        # All text that comes in pieces goes in before the end, so that no frame depends on when its end is told. A text
+        # that came whole may end before, as in the official package.
+        end_of_text = len(self.trailing) + 1 if self.plan.began_open else 0
         self.eos_from = NEVER if sampling.ignore_eos else max(sampling.min_frames, end_of_text)
 
     @property
