@@ -90,3 +90,11 @@ def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
     again = load_file(model / "model.safetensors")
     moved = max(float((tensor - old_talker[name]).abs().max()) for name, tensor in again.items())
     assert 0 < moved < 0.1  # thirty steps from where the other ended; random weights would be elsewhere
+
+    (tmp_path / "text" / "tokenizer.json").unlink()
+    run_stages(run(("text", "hearing"), codec_from=tmp_path / "other", goes_on=True))
+    tokenizers = [folder / "tokenizer.json" for folder in (tmp_path / "text", tmp_path / "other")]
+    assert tokenizers[0].read_bytes() == tokenizers[1].read_bytes()  # text ids are those of the weights
+    heard = load_file(model / "model.safetensors")
+    moved = max(float((tensor - old_talker[name]).abs().max()) for name, tensor in heard.items())
+    assert 0 < moved < 0.1

@@ -33,7 +33,8 @@ def main() -> None:
         "--stages",
         default=",".join(DEFAULT_STAGES),
         help="comma-separated (default: %(default)s); a stage works on what earlier ones left in the folder, and "
-        "beside those named with it; `decoder` trains the decoder of --codec-from further",
+        "beside those named with it; `decoder` trains the decoder of --codec-from further, `hearing` a checkpoint that "
+        "clones, on how its speech sounds beside the references",
     )
     parser.add_argument("--minutes", type=float, default=30.0, help="time for all stages (default: %(default)s)")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -60,6 +61,8 @@ def main() -> None:
     if unknown := set(chosen) - set(stages):
         parser.error(f"unknown stages: {', '.join(sorted(unknown))}")
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    if "hearing" in chosen and (args.kind != "base" or {"codec", "decoder", "talker"} & set(chosen)):
+        parser.error("hearing trains what a run of --kind base has left: name it without codec, decoder and talker")
     settings = KINDS[args.kind][args.toy]
     own = GPU_PROCESSES if settings.teacher == "kokoro" else max(1, (os.cpu_count() or 2) - 3)
     run_stages(

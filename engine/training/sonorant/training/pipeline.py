@@ -19,6 +19,7 @@ from sonorant.training.codec.export import write_codec_config
 from sonorant.training.codec.train import CodecTraining, train_codec, train_decoder
 from sonorant.training.evaluation.sentences import everyday_sentences, held_out_sentences
 from sonorant.training.export import write_config
+from sonorant.training.hearing.train import HearingTraining, train_hearing
 from sonorant.training.plots import plot_talker
 from sonorant.training.sentences import FILE_NAME, read_sentences
 from sonorant.training.settings import TrainingSettings
@@ -32,8 +33,8 @@ from sonorant.training.text.vocabulary import train_tokenizer
 
 logger = logging.getLogger(__name__)
 
-Stage = Literal["fetch", "text", "speech", "codec", "decoder", "codes", "talker"]
-# Without `decoder`, which trains the decoder of another run's codec further.
+Stage = Literal["fetch", "text", "speech", "codec", "decoder", "codes", "talker", "hearing"]
+# Without those that train further what another run has left: `decoder`, and `hearing` of a checkpoint that clones.
 DEFAULT_STAGES: Sequence[Stage] = ("fetch", "text", "speech", "codec", "codes", "talker")
 LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
 TOKENIZER_FILE = "tokenizer.json"
@@ -88,7 +89,7 @@ def run_stages(run: Run) -> None:
         write_text(run)
         if settings.teacher == "kokoro":
             spell_all(run.text, run.teacher, os.cpu_count() or 1)
-    if set(run.stages) & {"codec", "decoder", "codes", "talker"}:
+    if set(run.stages) & {"codec", "decoder", "codes", "talker", "hearing"}:
         _write_configs(run)
     if set(run.stages) - {"fetch", "text"}:
         _with_teacher(run)
@@ -119,6 +120,9 @@ def write_text(run: Run) -> None:
         else given_voices(settings.num_held_out, settings.voices, run.seed),
         seed=run.seed,
     )
+    if run.weights_from:
+        shutil.copy(run.weights_from / TOKENIZER_FILE, run.text)  # the weights know no other tokens
+        return
     texts = [s.text for s in read_sentences(run.text)[:TOKENIZER_TEXTS]]
     train_tokenizer(texts, settings.vocabulary, run.text / TOKENIZER_FILE)
 
@@ -163,6 +167,8 @@ def _with_teacher(run: Run) -> None:
             start_encoder()
         if "decoder" in run.stages:
             train_decoder(_codec_training(run, started))
+        if "hearing" in run.stages:
+            train_hearing(_hearing_training(run, started))
         last = next((process for process in (talker, encoder, teacher) if process in started), talker)
         while last in started and last.exitcode is None and (last is talker or time.time() < run.ends_at_s):
             _check(started)
@@ -191,6 +197,23 @@ def _codec_training(run: Run, processes: Sequence[SpawnProcess]) -> CodecTrainin
         weights_from=run.weights_from,
         rate=run.rate,
         eager=run.eager,
+    )
+
+
+def _hearing_training(run: Run, processes: Sequence[SpawnProcess]) -> HearingTraining:
+    assert run.settings.speakers is not None, "a checkpoint that does not clone has no references to be compared with"
+    settings = run.settings.speakers.hearing
+    return HearingTraining(
+        checkpoint=run.checkpoint,
+        settings=replace(settings, learning_rate=run.rate * settings.learning_rate),
+        run_folder=run.folder,
+        audio=run.audio,
+        held_out=frozenset(range(run.settings.num_held_out)),
+        device=run.device,
+        watch=lambda: _check(processes),
+        ends_at_s=run.ends_at_s,
+        seed=run.seed,
+        weights_from=run.weights_from,
     )
 
 

@@ -16,7 +16,6 @@ from sonorant.training.shards import Shard
 NUM_MELS = 128
 SAMPLE_RATE_HZ = 24000
 REFERENCE_FRAMES = 256  # 2.7 s; a shorter sentence is repeated
-_SAMPLES = REFERENCE_FRAMES * HOP_SAMPLES
 
 
 def references_of(speakers: npt.NDArray[np.int32], each: int) -> npt.NDArray[np.int32]:
@@ -37,16 +36,19 @@ class ReferenceMels:
         """Return mels [references, REFERENCE_FRAMES, NUM_MELS] from the middle of each sentence."""
         if len(references) == 0:
             return np.zeros((0, REFERENCE_FRAMES, NUM_MELS), np.float16)
-        ends = np.cumsum(shard.num_frames) * FRAME_SAMPLES
+        mels: npt.NDArray[np.float16] = self.mels(self.crops(shard, references, REFERENCE_FRAMES)).half().cpu().numpy()
+        return mels
+
+    def crops(self, shard: Shard, references: npt.NDArray[np.int32], num_frames: int) -> Tensor:
+        """Return samples [references, num_frames * HOP_SAMPLES] from the middle of each sentence."""
+        ends, length = np.cumsum(shard.num_frames) * FRAME_SAMPLES, num_frames * HOP_SAMPLES
         crops = []
         for i in references:
             sentence = shard.audio[ends[i] - shard.num_frames[i] * FRAME_SAMPLES : ends[i]]
-            sentence = np.tile(sentence, -(-_SAMPLES // len(sentence)))
-            begin = (len(sentence) - _SAMPLES) // 2
-            crops.append(sentence[begin : begin + _SAMPLES])
-        audio = torch.from_numpy(np.stack(crops)).to(self._device).float() * (PEAK / 32768)
-        mels: npt.NDArray[np.float16] = self.mels(audio).half().cpu().numpy()
-        return mels
+            sentence = np.tile(sentence, -(-length // len(sentence)))
+            begin = (len(sentence) - length) // 2
+            crops.append(sentence[begin : begin + length])
+        return torch.from_numpy(np.stack(crops)).to(self._device).float() * (PEAK / 32768)
 
     def mels(self, samples: Tensor) -> Tensor:
         """Samples [recordings, n * HOP_SAMPLES] -> mels [recordings, n, NUM_MELS]."""

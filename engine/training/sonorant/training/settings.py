@@ -1,10 +1,11 @@
 """All sizes and numbers of a training run: for the built-in checkpoints, and for toys that run through all stages."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from sonorant.training.codec.settings import FULL_CODEC, SMALL_CODEC, TOY_CODEC, CodecSettings
+from sonorant.training.hearing.settings import HearingSettings
 from sonorant.training.talker.losses import Regularization
 from sonorant.training.talker.packing import BatchShape, Mix
 from sonorant.training.talker.rows import StoreSizes
@@ -34,6 +35,7 @@ class SpeakerSettings:
     encoder: SpeakerEncoderSizes
     sentences_each: int  # sentences of each speaker
     references_each: int  # how many of these go into the speaker encoder
+    hearing: HearingSettings = field(default_factory=HearingSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,5 +158,12 @@ TOY_BASE = replace(
         mix=Mix(whole_text=0.3, pairs=0.5),
         store=replace(TOY.talker.store, max_references=100),
     ),
-    speakers=SpeakerSettings(SpeakerEncoderSizes(16, 8, 8), sentences_each=4, references_each=2),
+    speakers=SpeakerSettings(
+        SpeakerEncoderSizes(16, 8, 8),
+        sentences_each=4,
+        references_each=2,
+        hearing=HearingSettings(
+            num_voices=2, num_takes=4, take_frames=4, line_frames=200, reference_frames=10, max_steps=3
+        ),
+    ),
 )

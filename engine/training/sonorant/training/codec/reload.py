@@ -25,9 +25,14 @@ def load_codec(checkpoint_folder: Path, settings: CodecSettings) -> tuple[CodecE
     books = QuantizedEncoder(encoder, settings)
     _load_group(books.first, file, "semantic", "rvq_first")
     _load_group(books.rest, file, "acoustic", "rvq_rest")
+    return encoder, books.eval(), load_code2wav(checkpoint_folder).requires_grad_(True)
+
+
+def load_code2wav(checkpoint_folder: Path) -> Code2Wav:
     code2wav = Code2Wav(load_checkpoint(checkpoint_folder).codec.decoder)
+    file = TensorFile(checkpoint_folder / "speech_tokenizer" / "model.safetensors")
     load_module(code2wav, file, "decoder.", CPU, torch.float32, optional_unused=UNUSED_TENSORS)
-    return encoder, books.eval(), code2wav.requires_grad_(True)
+    return code2wav
 
 
 @torch.no_grad()

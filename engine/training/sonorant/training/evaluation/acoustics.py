@@ -11,11 +11,13 @@ from sonorant.engine.types import Int16Array
 FloatArray = npt.NDArray[np.floating[Any]]
 
 SAMPLE_RATE_HZ = 16000
-_FRAME, _HOP = 640, 160  # 40 ms, 10 ms
-_PITCH_HZ = (65.0, 350.0)
-_LAGS_PER_SAMPLE = 4
-_VOICED = 0.5  # normalized autocorrelation
-_LOUD = 0.05  # of the loudest frames' power
+FRAME, HOP = 640, 160  # 40 ms, 10 ms
+PITCH_HZ = (65.0, 350.0)
+LAGS_PER_SAMPLE = 4
+VOICED = 0.5  # normalized autocorrelation
+NEARLY_EQUAL = 0.88  # of the highest peak
+LOUD = 0.05  # of the loudest frames' power
+FLOOR = 1e-3  # of a band, as a share of the mean power
 _BANDS_PER_OCTAVE = 12
 _BANDS_HZ = (200.0, 7000.0)
 _SHIFTED_FROM_HZ = 500.0  # below it, single harmonics stand out and the envelope follows the pitch
@@ -40,26 +42,26 @@ def pitch_deviation(samples: Int16Array) -> float:
 
 def _pitches_hz(samples: Int16Array) -> FloatArray:
     """Pitch of every voiced frame."""
-    correlation = _autocorrelation(_loud_frames(samples))
-    window = _autocorrelation(np.hanning(_FRAME)[None])
-    first, last = (round(SAMPLE_RATE_HZ * _LAGS_PER_SAMPLE / hz) for hz in reversed(_PITCH_HZ))
+    correlation = autocorrelation(_loud_frames(samples))
+    window = autocorrelation(np.hanning(FRAME)[None])
+    first, last = (round(SAMPLE_RATE_HZ * LAGS_PER_SAMPLE / hz) for hz in reversed(PITCH_HZ))
     normalized = (correlation / correlation[:, :1] / (window / window[:, :1]))[:, first:last]
     best = normalized.max(1)
     # Take the shortest of the lags with nearly equal peaks: the others are its multiples.
     inner = normalized[:, 1:-1]
-    peaks = (inner >= normalized[:, :-2]) & (inner >= normalized[:, 2:]) & (inner > 0.88 * best[:, None])
+    peaks = (inner >= normalized[:, :-2]) & (inner >= normalized[:, 2:]) & (inner > NEARLY_EQUAL * best[:, None])
     lags = first + 1 + peaks.argmax(1)
-    voiced = (best > _VOICED) & peaks.any(1)
-    pitches: FloatArray = SAMPLE_RATE_HZ * _LAGS_PER_SAMPLE / lags[voiced]
+    voiced = (best > VOICED) & peaks.any(1)
+    pitches: FloatArray = SAMPLE_RATE_HZ * LAGS_PER_SAMPLE / lags[voiced]
     return pitches
 
 
 def envelope(samples: Int16Array) -> FloatArray:
     """Mean log spectrum of the loud frames, in bands of equal width on a logarithmic axis; smoothed, without level."""
-    power = np.abs(np.fft.rfft(_loud_frames(samples), 2 * _FRAME)) ** 2
-    bands = np.log(power @ _bands() + 1e-3 * power.mean()).mean(0)
-    cepstra = _cosines() @ (bands - bands.mean())
-    smooth: FloatArray = _cosines().T @ cepstra
+    power = np.abs(np.fft.rfft(_loud_frames(samples), 2 * FRAME)) ** 2
+    levels = np.log(power @ bands() + FLOOR * power.mean()).mean(0)
+    cepstra = cosines() @ (levels - levels.mean())
+    smooth: FloatArray = cosines().T @ cepstra
     return smooth
 
 
@@ -83,41 +85,41 @@ def formant_shift(a: FloatArray, b: FloatArray) -> float:
     return float(shifts[np.argmax([likeness(shift) for shift in shifts])])
 
 
-def _autocorrelation(frames: FloatArray) -> FloatArray:
-    """Autocorrelation [frames, lags], with `_LAGS_PER_SAMPLE` per sample and lags up to a frame.
+def autocorrelation(frames: FloatArray) -> FloatArray:
+    """Autocorrelation [frames, lags], with `LAGS_PER_SAMPLE` per sample and lags up to a frame.
 
     With whole samples only, a period that ends between two samples may look weaker than twice that period.
     """
-    power = np.abs(np.fft.rfft(frames, 2 * _FRAME)) ** 2
-    correlation: FloatArray = np.fft.irfft(power, 2 * _FRAME * _LAGS_PER_SAMPLE)[:, : _FRAME * _LAGS_PER_SAMPLE]
+    power = np.abs(np.fft.rfft(frames, 2 * FRAME)) ** 2
+    correlation: FloatArray = np.fft.irfft(power, 2 * FRAME * LAGS_PER_SAMPLE)[:, : FRAME * LAGS_PER_SAMPLE]
     return correlation
 
 
 def _loud_frames(samples: Int16Array) -> FloatArray:
-    padded = np.pad(samples.astype(np.float64), (0, max(0, _FRAME - len(samples))))
-    frames = np.lib.stride_tricks.sliding_window_view(padded, _FRAME)[::_HOP] * np.hanning(_FRAME)
+    padded = np.pad(samples.astype(np.float64), (0, max(0, FRAME - len(samples))))
+    frames = np.lib.stride_tricks.sliding_window_view(padded, FRAME)[::HOP] * np.hanning(FRAME)
     power = np.square(frames).mean(1)
-    loud: FloatArray = frames[power > _LOUD * np.quantile(power, 0.95)]
+    loud: FloatArray = frames[power > LOUD * np.quantile(power, 0.95)]
     return loud
 
 
 @cache
-def _bands() -> FloatArray:
+def bands() -> FloatArray:
     """Triangular filters [bins, bands], a semitone apart and at least 120 Hz wide."""
     low, high = _BANDS_HZ
     number = int(np.log2(high / low) * _BANDS_PER_OCTAVE)
     centers = low * 2 ** (np.arange(number) / _BANDS_PER_OCTAVE)
     widths = np.maximum(centers * (2 ** (1.5 / _BANDS_PER_OCTAVE) - 1), 120.0)
-    bins = np.fft.rfftfreq(2 * _FRAME, 1 / SAMPLE_RATE_HZ)[:, None]
+    bins = np.fft.rfftfreq(2 * FRAME, 1 / SAMPLE_RATE_HZ)[:, None]
     triangles = np.maximum(0.0, 1 - np.abs(bins - centers) / widths)
     normalized: FloatArray = triangles / triangles.sum(0)
     return normalized
 
 
 @cache
-def _cosines() -> FloatArray:
+def cosines() -> FloatArray:
     """Orthonormal cosines of the first cepstra [cepstra, bands], without the one of the level."""
-    number = _bands().shape[1]
+    number = bands().shape[1]
     places = (np.arange(number) + 0.5) / number
     waves: FloatArray = np.cos(np.pi * np.arange(1, _CEPSTRA + 1)[:, None] * places) * np.sqrt(2 / number)
     return waves

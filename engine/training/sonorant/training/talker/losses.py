@@ -4,7 +4,7 @@ The weights are those of the serving modules; only attention differs, as it sees
 head is used only in training: through it, a wrong sound has a gradient that does not pass through the codes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -100,6 +100,13 @@ def initialize(model: TrainedTalker, seed: int) -> None:
         model.speaker_encoder.get_parameter("blocks.0.conv.bias").detach().copy_(-MEAN_LOG_MEL * first.sum((1, 2)))
 
 
+def load_talker(model: TrainedTalker, tensors: Mapping[str, Tensor]) -> None:
+    """Load talker and speaker encoder of a checkpoint; the modules that are used only in training stay as they are."""
+    missing, unknown = model.load_state_dict(tensors, strict=False)
+    if unknown or any(name.startswith(("talker.", "speaker_encoder.")) for name in missing):
+        raise ValueError(f"the weights to begin with are of another model: {(unknown or missing)[:3]}")
+
+
 def run_block(
     layer: DecoderLayer,
     x: Tensor,
@@ -163,7 +170,7 @@ def compute_losses(
     spoken = torch.where((target >= 0)[:, None], store.phones[target.clamp(min=0)].long(), IGNORED)
 
     chosen = _some(target >= 0, reg.predictor_frames or len(target))
-    books = _predictor_logits(
+    books = predictor_logits(
         model, hidden.index_select(0, chosen), wanted[chosen], block
     ).float()  # [chosen, codebooks - 1, codes]
     others = torch.where((target[chosen] >= 0)[:, None], wanted[chosen, 1:], IGNORED)
@@ -246,7 +253,7 @@ def _backbone(
     return talker.model.norm(x), guide_loss
 
 
-def _predictor_logits(model: TrainedTalker, hidden: Tensor, codes: Tensor, block: Block) -> Tensor:
+def predictor_logits(model: TrainedTalker, hidden: Tensor, codes: Tensor, block: Block) -> Tensor:
     """Logits of every book but the first, given the true codes of the books before: [frames, codebooks - 1, codes]."""
     predictor, c = model.talker.code_predictor, model.predictor_config
     tables = (model.talker.model.codec_embedding, *predictor.model.codec_embedding)

@@ -21,6 +21,7 @@ from sonorant.training.talker.losses import (
     TrainedTalker,
     compute_losses,
     initialize,
+    load_talker,
     run_block,
 )
 from sonorant.training.talker.packing import Batch, BatchShape
@@ -146,9 +147,7 @@ class Trainer:
 
     def load_talker(self, tensors: Mapping[str, Tensor]) -> None:
         """Load talker and speaker encoder of a checkpoint. Call it before `prepare`."""
-        missing, unknown = self.model.load_state_dict(tensors, strict=False)
-        if unknown or any(name.startswith(("talker.", "speaker_encoder.")) for name in missing):
-            raise ValueError(f"the weights to begin with are of another model: {(unknown or missing)[:3]}")
+        load_talker(self.model, tensors)
         torch._foreach_copy_(self.average, [p.detach() for p in self._parameters])
 
     def averaged_talker(self) -> dict[str, Tensor]:
