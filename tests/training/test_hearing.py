@@ -192,3 +192,17 @@ def test_too_few_references_are_told(tiny: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(TimeoutError, match="too few references"):
         train_hearing(training)
+
+
+@pytest.mark.filterwarnings("ignore")  # of matplotlib
+@pytest.mark.parametrize("arguments", ["--stages hearing", "--kind base --stages talker,hearing"])
+def test_it_trains_what_another_run_has_left(
+    arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra [train]")
+    from sonorant.training.__main__ import main
+
+    monkeypatch.setattr("sys.argv", ["training", "--out", str(tmp_path), *arguments.split()])
+    with pytest.raises(SystemExit):
+        main()
+    assert "hearing trains what a run of --kind base has left" in capsys.readouterr().err

@@ -32,7 +32,7 @@ def require_sources() -> None:
 
 @pytest.mark.slow
 @pytest.mark.rare
-@pytest.mark.timeout(360)  # eight processes that import torch, beside whatever else the machine does
+@pytest.mark.timeout(420)  # eight processes that import torch, beside whatever else the machine does
 @pytest.mark.filterwarnings("ignore")  # of matplotlib and of multiprocessing beside torch
 @pytest.mark.parametrize("settings", [TOY, TOY_BASE], ids=["custom_voice", "base"])
 def test_toy_run(tmp_path: Path, settings: TrainingSettings) -> None:
