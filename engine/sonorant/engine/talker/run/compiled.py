@@ -18,7 +18,7 @@ from sonorant.engine.model.rounded import ROUNDINGS
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.inputs import ROW_MULTIPLE, ints, prompt_inputs
 from sonorant.engine.talker.run.kv_cache import KVCache
-from sonorant.engine.talker.run.plain import Steps
+from sonorant.engine.talker.run.plain import BlockingSteps
 from sonorant.engine.talker.run.slot_state import SlotArrays
 from sonorant.engine.talker.schedule.rows import DecodeRows, PrefillRow
 from sonorant.engine.talker.schedule.stream import NOT_WATCHED
@@ -26,7 +26,7 @@ from sonorant.engine.talker.schedule.text_tracker import NO_LOGITS, WINDOW
 from sonorant.engine.types import Float32Array, Int16Array, Int64Array
 
 
-class CompiledSteps(Steps):
+class CompiledSteps(BlockingSteps):
     """Like PlainSteps, but without padding rows: each row has the same bits in any batch anyway."""
 
     def __init__(

@@ -22,8 +22,8 @@ from sonorant.engine.talker.schedule.text_tracker import NO_LOGITS, WINDOW
 from sonorant.engine.types import Float32Array, Int16Array, PassCounts
 
 
-class Steps:
-    """What steps on the CPU have in common."""
+class BlockingSteps:
+    """Steps that are over when they return, on the CPU and as the reference."""
 
     def __init__(self, talker: Talker, checkpoint: Checkpoint, cache: KVCache, slots: SlotArrays) -> None:
         self.passes = PassCounts()
@@ -46,7 +46,7 @@ class Steps:
         raise NotImplementedError
 
 
-class PlainSteps(Steps):
+class PlainSteps(BlockingSteps):
     def __init__(
         self, talker: Talker, checkpoint: Checkpoint, config: EngineConfig, cache: KVCache, slots: SlotArrays
     ) -> None:

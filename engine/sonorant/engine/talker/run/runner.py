@@ -27,7 +27,7 @@ from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.kv_cache import KVCache, fitting_num_pages, memory_budget_bytes
 from sonorant.engine.talker.run.loading import load_rounded_talker, load_talker
-from sonorant.engine.talker.run.plain import PlainSteps, Steps
+from sonorant.engine.talker.run.plain import BlockingSteps, PlainSteps
 from sonorant.engine.talker.run.slot_state import SlotArrays
 from sonorant.engine.talker.run.speech_sample import whole_sample
 from sonorant.engine.talker.schedule.rows import DecodeRow, DecodeRows, PrefillRow
@@ -79,8 +79,8 @@ class TalkerRunner:
         self.is_rounded = rounding is not None  # the C functions compute with many weights, and torch next to nothing
         is_compiled = self.is_rounded or (device.type == "cpu" and fits(checkpoint, dtype))
         functions = library() if fused is None and is_compiled else None
-        simple: Steps = PlainSteps(*parts) if functions is None else CompiledSteps(functions, *parts)
-        self._steps: Steps | FusedSteps = simple
+        simple: BlockingSteps = PlainSteps(*parts) if functions is None else CompiledSteps(functions, *parts)
+        self._steps: BlockingSteps | FusedSteps = simple
         self._frames: Int16Array  # of the last step, if steps are not asynchronous
         self.alignment_head = alignment_head
         num_positions = min(config.talker.max_context, self.num_pages * config.talker.page_size)
@@ -115,7 +115,7 @@ class TalkerRunner:
     def is_asynchronous(self) -> bool:
         """Whether a step that was started goes on while the host does something else, and a second one may be started
         behind it."""
-        return not isinstance(self._steps, Steps)
+        return not isinstance(self._steps, BlockingSteps)
 
     @torch.inference_mode()
     def start(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> None:
@@ -123,7 +123,7 @@ class TalkerRunner:
         if begun := [row for row in prefills if row.begins]:
             self._steps.begin(begun)
         rows = DecodeRows.of(decodes)
-        if isinstance(self._steps, Steps):
+        if isinstance(self._steps, BlockingSteps):
             self._frames = self._steps.step(prefills, rows)
         else:
             self._steps.start(prefills, rows)
@@ -134,13 +134,13 @@ class TalkerRunner:
 
         The first code is BROKEN in a row whose scores are not finite.
         """
-        if isinstance(self._steps, Steps):
+        if isinstance(self._steps, BlockingSteps):
             return self._frames
         return self._steps.finish()
 
     def wait_until_nearly_over(self) -> None:
         """Wait until there is just enough time left to decide the next step before the one started last is over."""
-        if not isinstance(self._steps, Steps):
+        if not isinstance(self._steps, BlockingSteps):
             self._steps.wait_until_nearly_over()
 
     def step(self, prefills: Sequence[PrefillRow], decodes: Sequence[DecodeRow]) -> Int16Array:
@@ -152,7 +152,7 @@ class TalkerRunner:
     def get_ready(self) -> float | None:
         """Between two steps: do a piece of what was left for later, if one is due. Return in how many seconds the next
         one is; None: nothing is left."""
-        return None if isinstance(self._steps, Steps) else self._steps.later.turn()
+        return None if isinstance(self._steps, BlockingSteps) else self._steps.later.turn()
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:
@@ -160,7 +160,7 @@ class TalkerRunner:
 
         On the CPU it is processor time, shared by the threads: what other programs do at the moment does not count.
         Only where weights are rounded more than one row is tried: few rows of small models take no time to speak of."""
-        if not isinstance(self._steps, Steps):
+        if not isinstance(self._steps, BlockingSteps):
             return self._steps.step_times()
         counts = [1, min(MOST_TIMED_ROWS, self._num_slots)] if self.is_rounded else [1]
         for slot in range(max(counts)):
