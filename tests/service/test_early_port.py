@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -88,10 +88,10 @@ async def test_a_session_outlives_a_start_that_takes_longer_than_its_patience() 
 
 async def test_a_new_call_waits_for_the_start_unless_it_has_a_time_limit() -> None:
     with reserved_port("127.0.0.1:0", "--listen") as address:
-        async with starting(address) as early, SpeechClient(address, retry=SHORT) as client:
+        async with starting(address) as early, SpeechClient(address, retry=SHORT) as client, AsyncExitStack() as stack:
             clip = asyncio.create_task(client.synthesize("ab", synthesis_config(seed=7)))
             session = client.speak(synthesis_config(seed=7), text="ab", end=True)
-            opening = asyncio.create_task(session.__aenter__())
+            opening = asyncio.create_task(stack.enter_async_context(session))
             async with SpeechClient(address, timeout_s=0.3) as hasty:
                 with pytest.raises(TimedOut):
                     await hasty.synthesize("ab")
@@ -99,9 +99,9 @@ async def test_a_new_call_waits_for_the_start_unless_it_has_a_time_limit() -> No
             assert not clip.done() and not opening.done()
             async with served(FakeEngine(), early=early, listen=address):
                 assert (await clip).audio == spoken("ab", seed=7)
-                async with await opening:
-                    await session.finish()
-                    heard = b"".join([e.payload.data async for e in session if isinstance(e.payload, AudioChunk)])
+                await opening
+                await session.finish()
+                heard = b"".join([e.payload.data async for e in session if isinstance(e.payload, AudioChunk)])
                 assert heard == spoken("ab", seed=7)
 
 

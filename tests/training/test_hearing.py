@@ -31,7 +31,7 @@ from sonorant.training.shards import Shard, shard_path
 from sonorant.training.talker.losses import TrainedTalker, load_talker
 from tests.tiny_checkpoint import write_tiny_checkpoint
 from tests.training.spoken_shards import TEXT, random_codes, shard_of
-from tests.training.test_acoustics import vowel
+from tests.training.vowels import vowel
 
 CPU = torch.device("cpu")
 TOY = HearingSettings(num_voices=3, num_takes=8, take_frames=6, line_frames=30, reference_frames=10, max_steps=3)
