@@ -318,14 +318,18 @@ async def test_after_all_this_every_place_is_free_and_nothing_is_left_open(
 
 
 @pytest.mark.slow
-async def test_sigterm_drains_a_running_stream_and_exits_with_zero(tmp_path: Path) -> None:
+@pytest.mark.parametrize("signals", [[signal.SIGTERM], [signal.SIGHUP, signal.SIGHUP]], ids=["systemd", "terminal"])
+async def test_a_drain_finishes_a_running_stream_and_exits_with_zero(
+    tmp_path: Path, signals: list[signal.Signals]
+) -> None:
     with ServerProcess(tmp_path / "log") as server:
         async with grpc.aio.insecure_channel(server.address) as channel:
             call, transcript = Stub(channel).Speak(), Transcript()
             await call.write(speak_pb2.SpeakRequest(config={}))
             await call.write(say(TEXT))
             await read_until(call, transcript, "audio")
-            os.killpg(server.process.pid, signal.SIGTERM)  # as systemd does; workers go on until the server is done
+            for number in signals:  # to all processes; workers go on until the server is done
+                os.killpg(server.process.pid, number)
             await read_until(call, transcript, "go_away")
             assert await health(channel) == health_pb2.HealthCheckResponse.NOT_SERVING
             await call.write(say(" " + TEXT))

@@ -31,7 +31,10 @@ def announce(event: str, **more: object) -> None:
 
 
 class Signals:
-    """The first signal drains, the second one stops the process at once. While it loads, the first one stops it."""
+    """The first signal drains, the second one stops the process at once. While it loads, the first one stops it.
+
+    The end of its terminal (SIGHUP) is a first signal, but never the second: the shell and the kernel both tell of it.
+    """
 
     def __init__(self, lifeline: int | None = None) -> None:
         """`lifeline`: a file descriptor that ends with the process that started this one, which drains then."""
@@ -43,6 +46,8 @@ class Signals:
         self._task = task
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # which is what nohup asks for
+            self._loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
         if lifeline is not None:
             self._loop.add_reader(lifeline, self._on_orphaned, lifeline)
 
@@ -50,6 +55,10 @@ class Signals:
         if self.is_loading or self.drain.is_set():
             self._task.cancel()
         self.drain.set()
+
+    def _on_hangup(self) -> None:
+        if not self.drain.is_set():
+            self._on_signal()
 
     def _on_orphaned(self, lifeline: int) -> None:
         self._loop.remove_reader(lifeline)

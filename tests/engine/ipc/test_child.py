@@ -58,7 +58,7 @@ def test_the_sentinel_the_exit_code_and_the_connection_tell_of_a_death(capfd: py
     assert "ValueError: out of luck" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_whole_group_is_the_parents_business(number: signal.Signals) -> None:
     with (
         closing(Heartbeat()) as heartbeat,

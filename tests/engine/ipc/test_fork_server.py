@@ -104,7 +104,7 @@ async def test_a_worker_has_our_variables_and_its_own(server: ForkServer, monkey
         assert child.ready.recv() == (None, "set later")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_to_the_whole_group_is_the_parents_business(server: ForkServer, number: signal.Signals) -> None:
     with closing(Heartbeat()) as heartbeat, closing(await fork(server, "hang", heartbeat)) as child:
         child.ready.recv()

@@ -26,10 +26,10 @@ from sonorant.logs import start
 log = logging.getLogger(__name__)
 
 # The program of the new interpreter. It uses only the standard library until it has the parent's sys.path.
-# It ignores SIGINT and SIGTERM: Ctrl-C and systemd send them to all processes of the server, but the parent decides
-# when its children stop, and none outlives it.
+# It ignores three signals: Ctrl-C, systemd and a terminal that closes send them to all processes of the server, but the
+# parent decides when its children stop, and none outlives it.
 BOOTSTRAP = (
-    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "import signal; [signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]; "
     "import pickle, sys; file = open(int(sys.argv[2]), 'rb'); sys.path[:] = pickle.load(file); "
     "from sonorant.engine.ipc.child import main; main(sys.argv[1], file)"
 )
