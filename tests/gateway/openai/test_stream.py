@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from sonorant.engine import FinishReason
 from sonorant.gateway.openai import stream
 from sonorant.service.session import config
 from tests.gateway.harness import gateway
@@ -253,6 +254,21 @@ async def test_session_close_lets_what_was_sent_be_heard(ended: bool) -> None:
         await socket.send_json({"type": "session.close"})
         assert (await until(socket, "session.done"))[1] == spoken("word", seed=1)
         assert (await socket.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
+
+
+@pytest.mark.parametrize("response_format", ["pcm", "wav", "mp3", "flac"])
+async def test_a_file_is_sent_whole_or_not_at_all(response_format: str) -> None:
+    engine = FakeEngine(frame_s=0.002)
+    async with gateway(engine) as door, connect(door) as socket:
+        await socket.send_json({**PCM, "stream_audio": False, "response_format": response_format})
+        await say(socket, "word " * 60)
+        await eventually(lambda: engine.frames_made > 40, True)
+        next(iter(engine.live.values())).end(FinishReason.FAILED, "the engine lost it")
+        messages, audio = await until(socket, "session.done")
+        assert not audio
+        _, error, done, _ = messages
+        assert (error["type"], error["partial_audio"]) == ("error", False)
+        assert (done["total_bytes"], done["error"]) == (0, True)
 
 
 async def test_a_connection_that_is_cut_frees_its_stream() -> None:

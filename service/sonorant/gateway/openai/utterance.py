@@ -239,10 +239,9 @@ class Sentence:
             await self.begin()
         if not (cancelled or failed):
             self._file += await self._encode.finish()
-        if self._file and not cancelled:
             await self._write(bytes(self._file))
-        if self.marks and not (cancelled or failed):
-            await self._send_chunk(b"", 0, self.marks)
+            if self.marks:
+                await self._send_chunk(b"", 0, self.marks)
         message = {"type": "audio.done", **self._ids, "total_bytes": self._num_bytes, "error": failed}
         message |= told_at_end(done, self._call)
         if cancelled:
