@@ -112,6 +112,8 @@ def test_every_language_has_a_tag() -> None:
         ({"temperature": 1e-38}, "temperature"),  # scores divided by it overflow
         ({"subtalker_temperature": -1.0}, "subtalker_temperature"),
         ({"subtalker_temperature": 1e30}, "subtalker_temperature"),
+        ({"do_sample": False, "temperature": 101.0}, "temperature"),
+        ({"subtalker_do_sample": False, "subtalker_temperature": float("nan")}, "subtalker_temperature"),
         ({"repetition_penalty": 1e-38}, "repetition_penalty"),
         ({"top_k": -1}, "top_k"),
         ({"subtalker_top_k": -1}, "subtalker_top_k"),

@@ -26,7 +26,9 @@ def out_of_range(s: SamplingParams) -> OutOfRange | None:
 
 def _wrong(s: SamplingParams) -> Iterator[tuple[str, str]]:
     for prefix, sampled in (("", s.do_sample), ("subtalker_", s.subtalker_do_sample)):
-        if sampled and not MIN_DIVISOR <= getattr(s, f"{prefix}temperature") <= MAX_DIVISOR:
+        temperature = getattr(s, f"{prefix}temperature")
+        is_greedy = temperature == 0 and not sampled  # as many write it
+        if not is_greedy and not MIN_DIVISOR <= temperature <= MAX_DIVISOR:
             hint = f"for the likeliest code at each step turn {prefix}do_sample off"
             yield f"{prefix}temperature", f"{MIN_DIVISOR:g} to {MAX_DIVISOR:g}; {hint}"
         if getattr(s, f"{prefix}top_k") < 0:
