@@ -161,7 +161,9 @@ async def chunk(stub: Any) -> Walk:
 
 async def until_heard(call: Any, num_chunks: int) -> None:
     while num_chunks:
-        num_chunks -= (await call.read()).HasField("audio")
+        response = await call.read()
+        assert response is not grpc.aio.EOF, "the speech ended before its walk was seen; run this again"
+        num_chunks -= response.HasField("audio")
 
 
 async def death(stub: Any, engine: EngineHere, **window: str) -> Walk:

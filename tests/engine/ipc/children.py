@@ -61,6 +61,10 @@ def tell_fds(heartbeat: Heartbeat, ready: Connection) -> None:
     ready.send([(fd, os.get_inheritable(fd)) for fd in fds if _is_open(fd)])
 
 
+def tell_directory(ready: Connection) -> None:
+    ready.send(os.getcwd())
+
+
 def _is_open(fd: int) -> bool:
     try:
         os.fstat(fd)

@@ -41,6 +41,19 @@ def test_a_child_holds_its_own_descriptors_only_and_passes_none_on() -> None:
     assert [fd for fd, inheritable in fds.items() if inheritable] == [0, 1, 2]
 
 
+def test_a_child_starts_where_we_are_and_at_the_root_if_that_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "release"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    for expected in (str(folder), "/"):
+        with closing(Child.spawn("where", children.tell_directory, ())) as child:
+            assert child.ready.recv() == expected
+        if folder.exists():
+            folder.rmdir()
+
+
 def test_no_child_outlives_a_killed_parent() -> None:
     with closing(Child.spawn("parent", children.parent_of_echo, ())) as parent:
         grandchild = os.pidfd_open(parent.ready.recv())

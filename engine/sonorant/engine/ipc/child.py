@@ -57,7 +57,9 @@ class Child:
                 pickle.dump(sys.path, file)
                 fds = write_job(file, target, args, child_end)
                 command = [sys.executable, "-c", BOOTSTRAP, f"sonorant-{name}", str(file.fileno())]
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[file.fileno(), *fds])
+                process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, pass_fds=[file.fileno(), *fds], cwd=_directory()
+                )
             undo.callback(process.wait)
             undo.callback(process.kill)
             child = cls(name, process.pid, ready)
@@ -116,6 +118,15 @@ class Child:
         self.wait()
         self.ready.close()
         os.close(self.pidfd)
+
+
+def _directory() -> str | None:
+    """Where a child starts: where we are, or at the root if that folder was deleted. PyTorch does not load there."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return "/"
+    return None
 
 
 async def readable(fd: int) -> None:
