@@ -48,7 +48,9 @@ def main() -> None:
         help="checkpoint whose codec is used if the folder has none and none is trained (default: the built-in one)",
     )
     parser.add_argument(
-        "--weights-from", type=Path, help="checkpoint of the same sizes whose weights training begins with"
+        "--weights-from",
+        type=Path,
+        help="checkpoint of the same sizes whose weights training begins with; only its decoder may be wider",
     )
     parser.add_argument(
         "--rate", type=float, default=1.0, help="learning rates of encoder and talker as a share of the settings'"

@@ -29,13 +29,13 @@ def decode_latents(decoder: Code2Wav, x: Tensor) -> tuple[Tensor, Tensor]:
         decoder.pre_transformer, decoder.config.stack, causal(decoder.pre_conv, x).transpose(1, 2)
     ).transpose(1, 2)
     for upsampling in decoder.upsample:
-        transposed, block = _layers(upsampling)
+        transposed, block = layers_of(upsampling)
         x = convnext(block, transposed_conv(transposed, x))
     latents = x
-    first, *blocks, activation, last = _layers(decoder.decoder)
+    first, *blocks, activation, last = layers_of(decoder.decoder)
     x = causal(first, x)
     for upsampling in blocks:
-        snaked, transposed, *units = _layers(upsampling.block)
+        snaked, transposed, *units = layers_of(upsampling.block)
         x = transposed_conv(transposed, snake(snaked, x))
         for unit in units:
             x = residual_unit(unit, x)
@@ -44,7 +44,7 @@ def decode_latents(decoder: Code2Wav, x: Tensor) -> tuple[Tensor, Tensor]:
     return samples[:, 0], latents
 
 
-def _layers(module: nn.Module) -> list[Any]:
+def layers_of(module: nn.Module) -> list[Any]:
     """The children of a module list, typed as Any because the type checker only knows that they are modules."""
     return list(module.children())
 
@@ -84,7 +84,7 @@ def transformer(module: WindowTransformer, stack: TransformerConfig, x: Tensor) 
     table = RotaryTable(stack, x.shape[1], x.device, torch.float32).at(frames)
     rotation = Rotation(table.cos.squeeze(1), table.sin.squeeze(1))
     x = module.input_proj(x)
-    for layer in _layers(module.layers):
+    for layer in layers_of(module.layers):
         x = _layer(layer, x, rotation, mask)
     out: Tensor = module.output_proj(module.norm(x))
     return out

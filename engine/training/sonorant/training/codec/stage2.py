@@ -32,8 +32,9 @@ class Course:
 
 
 NEW_DECODER = Course()
-# One that was trained before: no new head shall disturb it, and spectra have taught it what they can.
-TRAINED_DECODER = Course(judges_from=0.01, latent_loss_until=0.0, full_rate_until=0.35)
+# One that was trained before: no new head shall disturb it, and spectra have taught it most of what they can, unless it
+# has just lost channels.
+TRAINED_DECODER = Course(judges_from=0.02, latent_loss_until=0.0, full_rate_until=0.5)
 
 
 def initialize_decoder(code2wav: Code2Wav) -> None:

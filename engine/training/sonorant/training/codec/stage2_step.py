@@ -146,7 +146,7 @@ class DecoderTrainer:
         with self._autocast():
             with torch.no_grad():
                 embedded = self._books.embed(samples)
-                vectors = [_quantized(group, embedded) for group in (self._books.first, self._books.rest)]
+                vectors = [quantized(group, embedded) for group in (self._books.first, self._books.rest)]
             made, latents = self.model(*vectors)
         made = made.float()
         mel, low = self._distance(made, samples)
@@ -221,7 +221,7 @@ class DecoderTrainer:
 
 
 @torch.no_grad()
-def _quantized(group: BookGroup, embedded: Tensor) -> Tensor:
+def quantized(group: BookGroup, embedded: Tensor) -> Tensor:
     return group.quantize(group.project(embedded), decay=None, revive=False)[0]
 
 

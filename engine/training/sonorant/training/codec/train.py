@@ -1,5 +1,6 @@
 """Stage `codec` trains encoder and books, then the decoder, and leaves `speech_tokenizer` in the published layout.
-Stage `decoder` trains only the decoder of such a codec further; its codes stay as they are."""
+Stage `decoder` trains only the decoder of such a codec further; its codes stay as they are. A decoder that is wider
+than the settings' is made as narrow first."""
 
 import logging
 import time
@@ -14,17 +15,19 @@ from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.codec_encoder import CodecEncoder
 from sonorant.training.clock import Clock
 from sonorant.training.codec.encode import KEPT_SHARDS
-from sonorant.training.codec.export import write_codec_weights
+from sonorant.training.codec.export import write_codec_config, write_codec_weights
+from sonorant.training.codec.narrow import narrowed
 from sonorant.training.codec.pool import SpeechPool
 from sonorant.training.codec.reload import load_codec
 from sonorant.training.codec.settings import CodecSettings
 from sonorant.training.codec.stage1 import QuantizedEncoder, train_stage1
 from sonorant.training.codec.stage2 import NEW_DECODER, TRAINED_DECODER, Course, initialize_decoder, train_stage2
-from sonorant.training.codec.stage2_step import TrainedDecoder
+from sonorant.training.codec.stage2_step import TrainedDecoder, quantized
 
 logger = logging.getLogger(__name__)
 
 MIN_FRAMES = 500  # of speech before training starts
+FITTED_BATCHES = 4  # crops, in batches of stage 2, on which a decoder that loses channels is fitted
 STAGE_1_FILE, STAGE_2_FILE, DECODER_FILE = "codec-stage1.pt", "codec-stage2.pt", "decoder.pt"
 
 
@@ -74,6 +77,7 @@ def train_codec(training: CodecTraining, on_codes: Callable[[], None]) -> None:
     config = load_checkpoint(training.checkpoint).codec
     if training.weights_from:
         encoder, model, code2wav = load_codec(training.weights_from, training.settings)
+        code2wav = _as_narrow_as_wanted(code2wav, model, pool, training.settings)
     else:
         encoder, code2wav = CodecEncoder(config), Code2Wav(config.decoder)
         model = QuantizedEncoder(encoder, training.settings)
@@ -99,14 +103,36 @@ def train_decoder(training: CodecTraining) -> None:
     """Train the decoder further, as in a second stage 2, also on speech that comes during it."""
     torch.manual_seed(training.seed)
     encoder, books, code2wav = load_codec(training.checkpoint, training.settings)
-    books.to(training.device)
     pool = training.first_speech()
+    narrow = _as_narrow_as_wanted(code2wav, books, pool, training.settings)
+    if narrow is not code2wav:
+        code2wav = narrow
+        write_codec_config(training.checkpoint / "speech_tokenizer", training.settings)
+        training.export(encoder, books, code2wav, None)
+    books.to(training.device)
 
     def poll() -> None:
         training.watch()
         pool.poll(training.audio, 1)
 
     _train_stage2(training, encoder, books, code2wav, pool, poll, DECODER_FILE, TRAINED_DECODER)
+
+
+def _as_narrow_as_wanted(
+    code2wav: Code2Wav, books: QuantizedEncoder, pool: SpeechPool, settings: CodecSettings
+) -> Code2Wav:
+    """Return a decoder on the CPU of the settings' width if this one is wider, otherwise this one."""
+    if code2wav.config.decoder_dim <= settings.decoder_dim:
+        return code2wav
+    logger.info("making the decoder narrower: %d channels, not %d", settings.decoder_dim, code2wav.config.decoder_dim)
+    model = TrainedDecoder(code2wav, books).to(pool.device)
+    books.to(pool.device)
+    frames, crops = settings.stage2_crop
+    samples, _, _ = pool.crops(frames, FITTED_BATCHES * crops, at_starts=0.25)
+    with torch.no_grad():
+        embedded = books.embed(samples)
+        _, latents = model(*(quantized(group, embedded) for group in (books.first, books.rest)))
+    return narrowed(model.code2wav, settings.decoder_dim, latents).cpu()
 
 
 def _train_stage2(
