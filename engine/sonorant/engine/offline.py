@@ -138,7 +138,8 @@ def _encode_reference(
 
 
 def _plan(text: str, params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> PromptPlan:
-    plan = PromptLayout(params, checkpoint, tokenizer).plan(tokenizer.encode(text), ended=True)
+    prompt = PromptLayout(params, checkpoint, tokenizer)
+    plan = prompt.plan(tokenizer.encode(text, prompt.language), ended=True)
     if plan is None:
         raise InvalidSynthesis("text", "the text is empty; give at least one character that is not whitespace")
     return plan

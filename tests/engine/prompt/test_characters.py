@@ -6,9 +6,11 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import example, given
+from hypothesis import strategies as st
 
-from sonorant.engine.prompt.characters import GAP, AsciiStream, gives_letters, lost_words, normalize, said
+from sonorant.engine.prompt.characters import GAP, FoldedStream, gives_letters, lost_words, said
 from sonorant.engine.prompt.explain import changes_of
+from sonorant.engine.prompt.nfc import normalize
 from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
 from tests.engine.prompt.texts import cut_texts, texts
 
@@ -83,6 +85,11 @@ def ascii_tokenizer(small_tokenizer: Tokenizer) -> Tokenizer:
     return Tokenizer(small_tokenizer._bpe, "ascii")
 
 
+@pytest.fixture(scope="module")
+def western_tokenizer(small_tokenizer: Tokenizer) -> Tokenizer:
+    return Tokenizer(small_tokenizer._bpe, "western")
+
+
 @pytest.mark.parametrize("kind", RELATIVES)
 def test_relatives_that_no_list_has(ascii_tokenizer: Tokenizer, kind: str) -> None:
     written, given = RELATIVES[kind]
@@ -100,6 +107,16 @@ def test_every_character_is_folded_to_printable_ascii() -> None:
             assert given == chr(code) or chr(code) in "#&()*+/<=>[\\]^_`{|}~", chr(code)
         elif unicodedata.category(chr(code))[0] in "LMN":
             assert not set(given) & set("`|^~\\_<>{}[]"), hex(code)
+
+
+def test_five_languages_keep_their_letters_and_marks() -> None:
+    kept = "áàâãäçéèêëíìîïñóòôõöúùûüœæÿ"
+    for char in f"{kept}{kept.upper()}¿¡«»ºª€%$":
+        assert said(char, "western") == char
+    for char in map(chr, range(0x3000)):
+        assert all(each == GAP or said(each, "western") == each for each in said(char, "western")), hex(ord(char))
+        if char.isascii():
+            assert said(char, "western") == said(char)
 
 
 @pytest.mark.parametrize(
@@ -146,11 +163,29 @@ def test_tokens_and_offsets_are_the_same_for_every_cutting(ascii_tokenizer: Toke
     assert positions == sorted(positions) and positions[-1] == len(ids)
 
 
+@given(cut_texts(), st.sampled_from([None, "spanish", "portuguese"]))
+@example(["El 5", "\u00b0 a", " 20", "\u00b0C ", "n\u0303", " 20h", "30 2", "\u00b2", "\u00b3"], None)
+def test_cutting_makes_no_difference_where_words_have_a_language(
+    western_tokenizer: Tokenizer, pieces: list[str], language: str | None
+) -> None:
+    text = "".join(pieces)
+    offsets = TokenOffsets(western_tokenizer, language)
+    stream = TokenStream(western_tokenizer, offsets, language)
+    ids = [each for piece in pieces for each in stream.push(piece)] + stream.end()
+    assert ids == western_tokenizer.encode(text, language)
+    plain = TokenStream(western_tokenizer, None, language)
+    assert [each for char in text for each in plain.push(char)] + plain.end() == ids
+    positions = [offsets.position_of(char) for char in range(len(text) + 1)]
+    assert positions == sorted(positions) and positions[-1] == len(ids)
+    given = western_tokenizer.given(text, language)
+    assert "  " not in given and western_tokenizer.given(given, language) == given
+
+
 @given(texts)
 def test_what_is_given_is_ascii_without_runs_of_blanks(ascii_tokenizer: Tokenizer, text: str) -> None:
     given = ascii_tokenizer.given(text)
     assert given.isascii() and "  " not in given and given == given.strip()
-    assert AsciiStream().push(given) == given, "what a checkpoint knows stays as it is"
+    assert FoldedStream("ascii", None).push(given) == given, "what a checkpoint knows stays as it is"
 
 
 def test_numbers_stay_apart_from_numbers_of_other_kinds(ascii_tokenizer: Tokenizer) -> None:

@@ -49,6 +49,13 @@ def test_what_a_checkpoint_that_knows_ascii_is_given(small_tokenizer: Tokenizer,
     assert Tokenizer(small_tokenizer._bpe, "ascii").given(written) == given
 
 
+@pytest.mark.parametrize("row", table("English is the first of them."), ids=lambda row: row[1])
+def test_what_a_checkpoint_that_knows_five_languages_is_given(small_tokenizer: Tokenizer, row: list[str]) -> None:
+    written, given = (ast.literal_eval(cell.strip("`")) for cell in row[1:])
+    language = None if row[0] == "auto" else row[0]
+    assert Tokenizer(small_tokenizer._bpe, "western").given(written, language) == given
+
+
 def spelled(tokenizer: Tokenizer, token: int) -> str:
     return str(decoders.ByteLevel().decode([tokenizer._pipeline.id_to_token(token)]))
 

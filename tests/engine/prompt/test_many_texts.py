@@ -11,8 +11,9 @@ import pytest
 import regex
 
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
+from sonorant.engine.prompt.characters import said
 from sonorant.engine.prompt.tokenizer import Tokenizer, TokenStream
-from tests.written_texts import WORDS, lines, texts
+from tests.written_texts import WORDS, lines, text_in, texts
 
 # The official tokenizer's pattern; `regex` is another implementation of it than the one in our tokenizer.
 _PATTERN = regex.compile(
@@ -52,9 +53,9 @@ def reference() -> Reference:
     return Reference(PRESETS_DIR / "text_tokenizer")
 
 
-def pushed(tokenizer: Tokenizer, text: str, chance: random.Random) -> list[int]:
+def pushed(tokenizer: Tokenizer, text: str, chance: random.Random, language: str | None = None) -> list[int]:
     """Push a text in pieces of random lengths, as language models make them."""
-    stream, ids, at = TokenStream(tokenizer), list[int](), 0
+    stream, ids, at = TokenStream(tokenizer, None, language), list[int](), 0
     while at < len(text):
         size = chance.choice((1, 2, 3, 4, 8, 40))
         ids += stream.push(text[at : at + size])
@@ -92,6 +93,15 @@ def test_ten_languages(tokenizer: Tokenizer, reference: Reference) -> None:
 
 def test_lines_of_language_models(tokenizer: Tokenizer, small_tokenizer: Tokenizer, reference: Reference) -> None:
     check_lines(tokenizer, small_tokenizer, reference, 1000)
+
+
+@pytest.mark.parametrize("language", ["english", "spanish", "french", "italian", "portuguese"])
+def test_two_thousand_texts_of_a_language_that_is_named_or_guessed(small_tokenizer: Tokenizer, language: str) -> None:
+    western, chance = Tokenizer(small_tokenizer._bpe, "western"), random.Random(language)
+    for number in range(2000):
+        text, named = text_in(language, chance), language if number % 2 else None
+        assert pushed(western, text, chance, named) == western.encode(text, named), text
+        assert all(said(char, "western") == char for char in western.given(text, named)), text
 
 
 @pytest.mark.slow

@@ -4,8 +4,8 @@ import unicodedata
 import pytest
 from hypothesis import given, settings
 
-from sonorant.engine.prompt import characters
-from sonorant.engine.prompt.characters import NfcStream, normalize
+from sonorant.engine.prompt import nfc
+from sonorant.engine.prompt.nfc import NfcStream, normalize
 from tests.engine.prompt.texts import cut_texts
 
 
@@ -20,8 +20,8 @@ def test_composing_pairs_are_those_of_all_unicode() -> None:
                 firsts.add(first)
                 seconds.add(last)
     hangul_syllables = {c for c in firsts if "\uac00" <= c <= "\ud7a3"}  # handled by arithmetic
-    assert firsts - hangul_syllables == characters._FIRSTS
-    assert seconds == characters._SECONDS
+    assert firsts - hangul_syllables == nfc._FIRSTS
+    assert seconds == nfc._SECONDS
 
 
 @given(cut_texts())
@@ -35,7 +35,7 @@ def test_any_cutting_gives_the_nfc_of_the_whole(pieces: list[str]) -> None:
 @pytest.mark.parametrize("code_range", [range(0x20, 0x3200), range(0xAC00, 0xB000), range(0x11000, 0x11A00)])
 def test_no_character_is_let_go_too_early(code_range: range) -> None:
     """Each character before each mark that composes with anything."""
-    seconds = sorted(characters._SECONDS)
+    seconds = sorted(nfc._SECONDS)
     for code in code_range:
         stream = NfcStream()
         closed = stream.push(chr(code))

@@ -8,11 +8,19 @@ from sonorant.service.text.segmenter import Cutter
 
 SENTENCES = {
     "en": "Dr. Lee paid $25.99 at 10:30 a.m. for it. He said: “Really?” Nobody knew. It was version 3.5, of course! ",
+    "es": "La Sra. Pérez dio 3,5 euros a D. Juan. «¿Qué?», dijo el Dr. Ruiz. El n.º 5 es de la pág. 12. —¿Sí? —dijo. ",
+    "fr": "M. Dupont est là à 12 h 30, dit Mme. Petit. « Non. » Vraiment ? J.-P. Sartre cite l'art. 5 du chap. 3 ! ",
+    "it": "Il sig. Rossi e l'avv. Russo danno 3,5 euro. E S. Maria? Cfr. pag. 12 e n. 5. È del sec. XV a.C. o no! ",
+    "pt": "A Sra. Costa e a Profa. Ana dão 3,5 reais. Vem? É na Av. Brasil n.º 5, pág. 12. — Sim! — disse D. Maria. ",
     "zh": "你好，世界。今天的天气很好，我们去公园吧！你想去吗？",
     "hi": "यह एक वाक्य है। क्या यह भी एक वाक्य है? हाँ। ",
     "ar": "هل هذا صحيح؟ نعم، هذا صحيح. شكرا. ",
     "ja": "これは文です。あれも文ですか？はい、そうです。",
 }
+ABBREVIATED = (
+    *("Dr.", "a.m.", "25.", "3.", "Sra.", "D.", "n.", "pág.", "Sí?", "M.", "Mme.", "J.", "P.", "art.", "chap.", "sig."),
+    *("avv.", "S.", "pag.", "sec.", "a.", "Profa.", "Av."),
+)
 
 
 def cut(text: str, code: str = "en", max_chars: int = 100) -> list[str]:
@@ -24,8 +32,8 @@ def test_segments_end_with_sentences(code: str) -> None:
     text = SENTENCES[code] * 20
     segments = cut(text, code, 140)
     assert "".join(segments) == text and len(segments) > 5
-    assert all(segment.rstrip()[-1] in ".!?。！？।؟”" and len(segment) <= 140 for segment in segments)
-    assert not any(segment.rstrip().endswith(("Dr.", "a.m.", "25.", "3.")) for segment in segments)
+    assert all(segment.rstrip()[-1] in ".!?。！？।؟”»" and len(segment) <= 140 for segment in segments)
+    assert not any(segment.split()[-1] in ABBREVIATED for segment in segments)
 
 
 def test_a_short_text_is_one_segment() -> None:

@@ -1,4 +1,5 @@
 import itertools
+import re
 import unicodedata
 
 import pytest
@@ -6,7 +7,7 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonorant.service.text.sentences import Sentences, certain_end, first_end, language_code
+from sonorant.service.text.sentences import AUTO, Sentences, certain_end, first_end, language_code
 
 WORDS = (
     "Hello world Dr. Smith e.g. 3.5 U.S. he said \"Go. Now.\" (Yes.) yes. OK! What? ... I p.m. Tom's don't end. Then "
@@ -143,4 +144,99 @@ def test_every_character_that_ends_a_sentence_is_a_place_to_look_at() -> None:
 
 def test_languages() -> None:
     names = ("auto", "", "German", "zh-CN", "fr")
-    assert [language_code(name) for name in names] == ["en", "en", "de", "zh", "fr"]
+    assert [language_code(name) for name in names] == ["auto", "auto", "de", "zh", "fr"]
+
+
+# Whole sentences, each a line
+IN_LANGUAGES = {
+    "es": """\
+Llegó el Sr. García.
+La Sra. Pérez vive en la Av. Central.
+¿Vienes?
+¡Claro que sí!
+Vale 3,5 euros.
+Son 1.234 personas.
+El n.º 5 es mío, p. ej. el de la pág. 12.
+La Dra. Ruiz y D. Juan fueron a EE. UU. en el s. XIX.
+«¿Qué?», dijo.
+«No sé.»
+—¿Vienes? —preguntó Ana.
+Luego se fueron.""",
+    "fr": """\
+M. Dupont et Mme. Martin arrivent.
+Le Dr. Petit est là à 12 h 30.
+C'est vrai !
+Vraiment ?
+Cela coûte 3,5 euros.
+Voir art. 5 du code, chap. 3, p. 12.
+J.-P. Sartre est né au XXe siècle.
+Il a dit : « Non. »
+Puis il partit.
+« Non ! » cria-t-il.
+C'est en 50 av. J.-C. que cela commença.""",
+    "it": """\
+Il sig. Rossi e la sig.ra Bianchi sono qui.
+Il dott. Verdi e l'avv. Russo arrivano.
+Cfr. pag. 12 e n. 5.
+Sono 3,5 euro.
+Perché?
+Non so!
+È nato nel sec. XV a.C. a Roma.
+L'arch. Piano abita a S. Maria.
+Poi andò via.""",
+    "pt": """\
+O Sr. Silva e a Profa. Ana chegaram.
+Moro na Av. Brasil n.º 5.
+Custa 3,5 reais.
+São 1.234 pessoas.
+Veja p. ex. a pág. 12.
+V. Exa. sabe.
+Você vem?
+Claro!
+Às 12h30 no séc. XX era assim.
+Tchau.
+— Você vem? — perguntou Ana.
+Depois foram embora.""",
+}
+
+
+@pytest.mark.parametrize("code", IN_LANGUAGES)
+def test_abbreviations_numbers_and_quotations_of_other_languages(code: str) -> None:
+    lines = IN_LANGUAGES[code].splitlines()
+    text = " ".join(lines)
+    for pieces in (text, [text], re.split(r"(?<= )", text)):
+        sentences = Sentences(code)
+        found = [sentence for piece in pieces for sentence in sentences.push(piece)]
+        assert [sentence.strip() for sentence in [*found, sentences.rest()]] == lines
+
+
+def test_a_text_whose_language_is_not_named_has_abbreviations_of_all() -> None:
+    sentences = Sentences(AUTO)
+    text = (
+        "Hola, Dra. Ruiz. M. Dupont et MM. Durand sont là. Il sig. Rossi dorme. A Profa. Ana saiu. Come on. Let us go."
+    )
+    assert [sentence.strip() for sentence in sentences.push(text)] == [
+        "Hola, Dra. Ruiz.",
+        "M. Dupont et MM. Durand sont là.",
+        "Il sig. Rossi dorme.",
+        "A Profa. Ana saiu.",
+        "Come on.",
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([AUTO, *IN_LANGUAGES]),
+    st.lists(
+        st.sampled_from([*'aAé .?!»"()\n—-«¿', "Sr. ", "n.º 5 ", "p. ej. ", " D. ", "a.C. ", "sí. ", "XX ", "word "]),
+        max_size=60,
+    ),
+    st.data(),
+)
+def test_other_languages_are_cut_alike_however_they_come(code: str, parts: list[str], data: st.DataObject) -> None:
+    text = "".join(parts)
+    whole, in_pieces = Sentences(code), Sentences(code)
+    cuts = [data.draw(st.integers(0, len(text))) for _ in range(3)]
+    pieces = [text[start:end] for start, end in itertools.pairwise(sorted((0, *cuts, len(text))))]
+    assert [sentence for piece in pieces for sentence in in_pieces.push(piece)] == whole.push(text)
+    assert whole.rest() == in_pieces.rest()

@@ -15,8 +15,9 @@ from sonorant.engine.checkpoint.sampling_ranges import out_of_range
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.types import SamplingParams
 
-Characters = Literal["ascii", "unicode"]
-CHARACTERS: tuple[Characters, ...] = ("ascii", "unicode")
+# ASCII; with the letters and marks of English, Spanish, French, Italian and Portuguese; all
+Characters = Literal["ascii", "western", "unicode"]
+CHARACTERS: tuple[Characters, ...] = ("ascii", "western", "unicode")
 TaskName = Literal["custom_voice", "voice_design", "base"]
 TASKS: tuple[TaskName, ...] = ("custom_voice", "voice_design", "base")
 CODEC_TYPE = "qwen3_tts_tokenizer_12hz"

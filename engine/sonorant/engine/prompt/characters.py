@@ -1,28 +1,24 @@
-"""Which characters a checkpoint is given for a text: those of NFC, folded to ASCII if it knows no others. The text may
-arrive in pieces. Knows nothing of tokens.
-
-Later text can change earlier characters: "e" may still become "é", a Hangul syllable may still get its final
-consonant. So the last characters are held until nothing that follows can change them, but no longer: most characters
-(ideographs, digits, punctuation, spaces) compose with nothing and pass at once. A raised digit is held, too, as the
-next one says how it is spoken.
+"""Which characters a checkpoint is given for a text: those of NFC, folded to the ones it knows. The text may arrive in
+pieces. Knows nothing of tokens.
 
 The rules for folding go by what Unicode says of a character (category, name, compatibility form), so that they also
 cover those that nobody thought of. `docs/text.md` has them as a table.
 """
 
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from itertools import chain
 
 import regex
 from anyascii import anyascii
-from tokenizers import normalizers
 
-normalize = normalizers.NFC().normalize_str  # the stock Qwen2 normaliser
+from sonorant.engine.checkpoint.config import Characters
+from sonorant.engine.prompt.nfc import RAISED
+from sonorant.engine.prompt.words import Guess, in_language
+
 GAP = "\0"  # stands between words, in place of something that is not spoken: a blank if there are words at both sides
 
-# How symbols are said, "" = not at all. The voices that know only ASCII speak English.
+# How symbols are said, "" = not at all: in English, by which `words.toml` knows what other languages say.
 _SAID: Mapping[str, str] = {
     "&": "and",
     "+": "plus",
@@ -51,8 +47,7 @@ _FRACTIONS: Mapping[str, str] = {
     char: unicodedata.name(char).removeprefix("VULGAR FRACTION ").lower() for char in "¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞↉"
 }
 # What an exponent may consist of. Brackets, "+" and "=" are said as they are.
-_EXPONENTS = frozenset("⁰¹²³⁴⁵⁶⁷⁸⁹⁻ⁿⁱ")
-RAISED = _EXPONENTS | frozenset("⁺⁼⁽⁾")
+_EXPONENTS = RAISED - frozenset("⁺⁼⁽⁾")
 _LOWERED = frozenset("₀₁₂₃₄₅₆₇₈₉")
 # Letters of Greek that are units behind a number.
 _UNITS: Mapping[str, str] = {"\N{GREEK SMALL LETTER MU}": "micro", "\N{GREEK CAPITAL LETTER OMEGA}": "ohm"}
@@ -62,8 +57,10 @@ _HYPHENS = ("HYPHEN", "EN DASH", "FIGURE DASH", "MINUS")
 _UNSPOKEN = ("INVERTED ", "BULLET", "MIDDLE DOT", "DAGGER")
 _PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
 _STOPS = frozenset(".,;:!?")
+_POINTS = frozenset(".,")  # within numbers
 _ENDS = _STOPS | frozenset("%")  # stand at the end of a word, as letters and digits do
-_ORDINALS = "srnt"  # "1st", "2nd", "3rd", "4th", "1990s": other letters are a word of their own, as in "5kg"
+# "1st", "2nd", "3rd", "4th", "1990s", "1er", "3ª": other letters behind a number are a word of their own, as in "5kg".
+_ORDINALS: Mapping[Characters, str] = {"ascii": "srnt", "western": "srnteèºª"}
 _SIGNS = _STOPS | frozenset("'\"-%@")
 # Signs of ASCII that no prose has: what they mean, where the characters around them, and blanks, are such.
 _MEANINGS: Mapping[str, tuple[str, str]] = {
@@ -83,6 +80,13 @@ _MEANINGS: Mapping[str, tuple[str, str]] = {
 _MAX_RUN = max(map(len, _MEANINGS)) + 1  # as many as tell a run from a longer one
 _BETWEEN = frozenset("".join(_MEANINGS))
 _NO_PROSE = _BETWEEN | frozenset("&()+[\\]_`{|}")
+# What is given as it is
+_ASCII = frozenset(map(chr, range(0x20, 0x7F))) - _NO_PROSE
+_LETTERS = "áàâãäåçéèêëíìîïñóòôõöúùûüýÿœæ"
+_KEPT: Mapping[Characters, frozenset[str]] = {
+    "ascii": _ASCII,
+    "western": _ASCII | frozenset(f"{_LETTERS}{_LETTERS.upper()}¿¡«»ºª€"),
+}
 
 # Letters and digits beyond ASCII, with their vowel signs and accents. A Chinese character is a word of its own.
 _WORD = regex.compile(r"\p{Han}|(?:[[\p{L}\p{N}]--[\p{Han}\p{ASCII}]]\p{M}*)+", regex.VERSION1)
@@ -103,41 +107,46 @@ def _is_more_than_signs(word: str) -> bool:
     return any(unicodedata.category(char) not in ("Lm", "Mn", "Mc", "Me") for char in word)
 
 
-@lru_cache(maxsize=4096)
-def said(char: str) -> str:
-    """Return what is given for a character in NFC: ASCII and GAP, or nothing."""
+@lru_cache(maxsize=8192)
+def said(char: str, characters: Characters = "ascii", language: str = "english") -> str:
+    """Return what is given for a character in NFC: characters of a checkpoint that knows these, and GAP, or nothing."""
     if char.isspace():
         return " "
-    return char if char.isascii() and char.isprintable() and char not in _NO_PROSE else _folded(char)
+    return char if char in _KEPT[characters] else _folded(char, characters, language)
 
 
-def _folded(char: str) -> str:
+def _folded(char: str, characters: Characters, language: str) -> str:
     category, name = unicodedata.category(char), unicodedata.name(char, "")
     if category in _UNHEARD:
         return ""
     if char in _SAID:
-        return _apart(_SAID[char])
+        return _apart(in_language(_SAID[char], language))
     if char in _FRACTIONS:
-        return _apart(_FRACTIONS[char])
+        return _apart(in_language(_FRACTIONS[char], language))
     if category == "Pd" or name == "MINUS SIGN":
         return "-" if any(kind in name for kind in _HYPHENS) else " - "
     if (category[0] in "PS" or category == "Lm") and any(quote in name for quote in _QUOTES):
         return '"' if _is_double(name) else "'"
     if (parts := unicodedata.decomposition(char).split()) and parts[0] == "<square>":
-        return "".join(said(chr(int(code, 16))) for code in parts[1:])
+        return "".join(said(chr(int(code, 16)), characters, language) for code in parts[1:])
     if category == "Nl" and "ROMAN NUMERAL" in name:
         return _apart(f"{unicodedata.numeric(char):g}")
     plain = unicodedata.normalize("NFKC", char)
     if plain != char:
         if name.startswith("MATHEMATICAL ") and (greek := unicodedata.name(plain[0])).startswith("GREEK "):
-            return _apart(greek.rpartition(" ")[2].lower())
-        given = "".join(map(said, plain))
+            return _apart(in_language(greek.rpartition(" ")[2].lower(), language))
+        given = "".join(said(each, characters, language) for each in plain)
         # "a⁶" is not a6, and "①First" is not one word.
         stands_apart = plain[0].isdigit() and not char.isdecimal()
         return _apart(given) if stands_apart else given
     if category[0] in "LMN":
         return _letter(char, category, name)
-    return _apart(name.removesuffix(" SIGN").lower()) if category == "Sc" else _sign(char, category, name)
+    is_currency = category == "Sc"
+    return (
+        _apart(in_language(name.removesuffix(" SIGN").lower(), language))
+        if is_currency
+        else _sign(char, category, name)
+    )
 
 
 def _apart(given: str) -> str:
@@ -180,81 +189,6 @@ def _sign(char: str, category: str, name: str) -> str:
     return given + GAP if set(given) <= _STOPS and category != "Sm" else given
 
 
-def _composing() -> tuple[frozenset[str], frozenset[str]]:
-    """Return the characters that can be first, and those that can be second, in a pair that NFC composes."""
-    firsts = {chr(c) for c in range(0x1100, 0x1113)}  # Hangul leading consonants; the syllables decompose into these
-    seconds = {chr(c) for c in chain(range(0x1161, 0x1176), range(0x11A8, 0x11C3))}  # Hangul vowels, final consonants
-    for code in chain(range(0xC0, 0x3100), range(0x10000, 0x20000)):  # all characters that pairs compose to
-        mapping = unicodedata.decomposition(chr(code)).split()
-        if len(mapping) == 2 and mapping[0][0] != "<":
-            first, second = (chr(int(part, 16)) for part in mapping)
-            if unicodedata.normalize("NFC", first + second) == chr(code):  # not excluded from composition
-                firsts.add(first)
-                seconds.add(second)
-    return frozenset(firsts), frozenset(seconds)
-
-
-_FIRSTS, _SECONDS = _composing()
-
-
-@lru_cache(maxsize=4096)
-def starts_afresh(char: str) -> bool:
-    """Whether nothing before `char` can compose with it or be reordered past it."""
-    first = unicodedata.normalize("NFD", char)[0]
-    return not unicodedata.combining(first) and first not in _SECONDS
-
-
-def _goes_on(before: str, char: str) -> bool:
-    """Whether a character is said together with the one before it."""
-    return char in RAISED and before in RAISED
-
-
-@lru_cache(maxsize=4096)
-def _is_closed(char: str) -> bool:
-    """Whether nothing after `char` can change it or what is before it."""
-    if char in RAISED:
-        return False
-    if "\uac00" <= char <= "\ud7a3":
-        return (ord(char) - 0xAC00) % 28 > 0  # a Hangul syllable that has its final consonant
-    decomposed = unicodedata.normalize("NFD", char)
-    return len(decomposed) == 1 and starts_afresh(char) and decomposed not in _FIRSTS
-
-
-def clusters(text: str) -> Iterator[str]:
-    """Cut a whole text into the smallest parts that can be normalized one by one."""
-    start = 0
-    for index in range(1, len(text)):
-        if starts_afresh(text[index]) and not _goes_on(text[index - 1], text[index]):
-            yield text[start:index]
-            start = index
-    if text:
-        yield text[start:]
-
-
-class NfcStream:
-    """Divides a text pushed in pieces into parts that can be normalized one by one: what `push` and `flush` return."""
-
-    def __init__(self) -> None:
-        self._open: list[str] = []  # pieces of the end of the text that later text may still change
-
-    def push(self, text: str) -> str:
-        """Take more text; return the part that no later text can change."""
-        for cut in range(len(text), -1, -1):
-            starts = cut < len(text) and text[cut] not in RAISED and starts_afresh(text[cut])
-            if starts or (cut > 0 and _is_closed(text[cut - 1])):
-                closed = "".join([*self._open, text[:cut]])
-                self._open = [text[cut:]]
-                return closed
-        self._open.append(text)
-        return ""
-
-    def flush(self) -> str:
-        """Return the text that is held. Text pushed later does not compose with it."""
-        text = "".join(self._open)
-        self._open = []
-        return text
-
-
 @lru_cache(maxsize=4096)
 def _as_sign(char: str) -> str:
     """Return the sign of ASCII that this one is a form of, such as "=" in full width, or the character itself."""
@@ -263,7 +197,7 @@ def _as_sign(char: str) -> str:
 
 
 class AsIs:
-    """Stands in for `AsciiStream` where a checkpoint knows all characters."""
+    """Stands in for `FoldedStream` where a checkpoint knows all characters."""
 
     def push(self, text: str) -> str:
         return text
@@ -272,11 +206,17 @@ class AsIs:
         return char
 
 
-class AsciiStream:
-    """Folds NFC text that comes in pieces to ASCII. However `NfcStream` cuts it, the results, joined, are the same."""
+class FoldedStream:
+    """Folds NFC text that comes in pieces to what a checkpoint knows. However `NfcStream` cuts it, the results, joined,
+    are the same."""
 
-    def __init__(self) -> None:
-        self._last = ""  # the character that came out last
+    def __init__(self, characters: Characters, language: str | None) -> None:
+        """`language`: of the words for signs; None: that of the text before a sign."""
+        self._characters = characters
+        self._language = "english" if characters == "ascii" else language
+        self._guess = Guess()
+        self._kept = _KEPT[characters]
+        self._before = self._last = ""  # the last characters that came out
         self._num_letters = 0  # letters that came out last, in a row
         self._gap = False
         self._after_number = False  # but for blanks
@@ -319,7 +259,9 @@ class AsciiStream:
                     self._gap = True
                 else:
                     given, self._last, self._gap = f"{given}-", "-", False
-            if self._last.isdecimal() and each.isalpha() and each not in _ORDINALS:
+            if self._last.isdecimal() and each.isalpha() and each not in _ORDINALS[self._characters]:
+                self._gap = True
+            if each.isdecimal() and self._is_after_hours():
                 self._gap = True
             if self._gap and each.isalnum() and (self._last.isalnum() or self._last in _ENDS):
                 given += " "
@@ -327,7 +269,7 @@ class AsciiStream:
             self._gap = False
             if each != " " or self._last != " ":
                 given += each
-            self._last = each
+            self._before, self._last = self._last, each
             self._num_letters = self._num_letters + 1 if each.isalpha() else 0
         self._after_bracket = char == ")"
         return given
@@ -347,40 +289,67 @@ class AsciiStream:
         pattern, words = _MEANINGS.get(self._run, ("", ""))
         is_meant = words and regex.fullmatch(pattern, self._place + sign)
         self._run, self._place = "", sign
-        return f"{GAP}{words} " if is_meant else ""
+        return f"{GAP}{self._words(words)} " if is_meant else ""
 
     def _said(self, char: str, following: str) -> str:
+        if self._language is None:
+            self._guess.take(char)
         unit = _UNITS.get(char) if self._after_number else None
         self._after_number = char.isdecimal() or (self._after_number and char.isspace())
         was_lowered, self._was_lowered = self._was_lowered, char in _LOWERED
         if was_lowered != self._was_lowered:
             self._gap = True  # "H₂O" is "H 2 O", "log₁₀" is "log 10"
         if self._was_lowered:
-            return _plain(char)
+            return self._plain(char)
         is_ordinal = char == "ⁿ" and unicodedata.category(following or " ") == "Lm"  # "2ⁿᵈ"
         was_raised, self._was_raised = self._was_raised, char in RAISED and not is_ordinal
         if self._was_raised:
-            said_raised = self._raised(char, following) if not was_raised else _plain(char)
+            said_raised = self._raised(char, following) if not was_raised else self._plain(char)
             return said_raised if following in RAISED else f"{said_raised}{GAP}"
         if char in _FRACTIONS and self._last.isdecimal():
-            return f"{GAP}and {_FRACTIONS[char]}{GAP}"
+            return f"{GAP}{self._words('and')} {self._words(_FRACTIONS[char])}{GAP}"
+        if char == "°" and self._is_ordinal():
+            return "º"
         if char == "#" and self._num_letters == 1 and self._last.isupper():  # "C#"
             return _apart("sharp")
-        return said(char) if unit is None else _apart(unit)
+        return self._alone(char) if unit is None else _apart(self._words(unit))
+
+    def _is_after_hours(self) -> bool:
+        """Whether what came out last ends with the "h" of "20h30"."""
+        is_apart = self._before == " " or self._before.isdecimal()
+        return self._last == "h" and is_apart and self._characters != "ascii"
+
+    def _is_ordinal(self) -> bool:
+        """Whether the sign for degrees stands in for "º" here: in "n° 5", and in "1°", which is a day or a place."""
+        if self._spoken == "english":
+            return False
+        is_one = self._last == "1" and not (self._before.isdecimal() or self._before in _POINTS)
+        return is_one or (self._last in ("n", "N") and self._num_letters == 1)
 
     def _raised(self, char: str, following: str) -> str:
         """Return how the first of some raised characters is said: "10²³", "x²", "m⁻¹", "Ca²⁺", "note¹"."""
         is_base = self._last.isdecimal() or self._after_bracket or self._num_letters == 1
         if char == "⁻":
             is_base = is_base or self._last.isalpha()
-            return f"{GAP}to the minus " if is_base and following in _EXPONENTS else "-"
+            return f"{GAP}{self._words('to the minus')} " if is_base and following in _EXPONENTS else "-"
         if following not in RAISED and (char in _SAID or char == "¹"):
-            return said(char)
+            return self._alone(char)
         is_charge = char.isdigit() and following in ("⁺", "⁻")
         is_power = is_base and char in _EXPONENTS and not is_charge
-        return f"{GAP}to the {_plain(char)}" if is_power else f"{GAP}{_plain(char)}"
+        plain = self._plain(char)
+        return f"{GAP}{self._words('to the')} {plain}" if is_power else f"{GAP}{plain}"
 
+    def _plain(self, char: str) -> str:
+        """Return what is said for a character as if it stood on the line."""
+        return "".join(map(self._alone, unicodedata.normalize("NFKC", char)))
 
-def _plain(char: str) -> str:
-    """Return what is said for a character as if it stood on the line."""
-    return "".join(map(said, unicodedata.normalize("NFKC", char)))
+    def _alone(self, char: str) -> str:
+        return char if char in self._kept else said(char, self._characters, self._spoken)
+
+    def _words(self, words: str) -> str:
+        return in_language(words, self._spoken)
+
+    @property
+    def _spoken(self) -> str:
+        """The language of the words."""
+        return self._language or self._guess.language

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.prompt.characters import clusters, normalize
 from sonorant.engine.prompt.layout import check, check_num_tokens, fit_max_frames
+from sonorant.engine.prompt.nfc import clusters, normalize
 from sonorant.engine.prompt.tokenizer import Tokenizer
-from sonorant.engine.prompt.validation import resolve_language
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
 
 # Estimated seconds of speech. The built-in voice is within an eighth of the estimate; voices and styles vary more.
@@ -70,7 +69,7 @@ def explain_prompt(
     Raises InvalidSynthesis or a subclass if an utterance of this text would be refused.
     """
     prompt = check(params, checkpoint, tokenizer, max_context)
-    ids = tokenizer.encode(text)
+    ids = tokenizer.encode(text, prompt.language)
     if not params.non_streaming_mode:
         check_num_tokens(len(ids), max_context)
     plan = prompt.plan(ids, ended=True)
@@ -82,11 +81,11 @@ def explain_prompt(
         pairs = zip(plan.text_ids, plan.codec_items, strict=True)
         rows = [PromptRow(names.text(text_id), names.codec(codec_item)) for text_id, codec_item in pairs]
     return Explanation(
-        text=tokenizer.given(text),
-        changes=tuple(changes_of(text if written is None else written, tokenizer)),
+        text=tokenizer.given(text, prompt.language),
+        changes=tuple(changes_of(text if written is None else written, tokenizer, prompt.language)),
         token_ids=tuple(ids),
         tokens=tuple(map(tokenizer.text_of, ids)),
-        language=resolve_language(params.language, checkpoint) or "auto",
+        language=prompt.language or "auto",
         rows=tuple(rows),
         trailing=tuple(map(names.text, plan.trailing)) if plan else (),
         max_frames=max_frames,
@@ -110,9 +109,9 @@ def speech_s(text: str) -> float:
     return seconds
 
 
-def changes_of(text: str, tokenizer: Tokenizer) -> list[Change]:
+def changes_of(text: str, tokenizer: Tokenizer, language: str | None = None) -> list[Change]:
     """Return what becomes of each character that the model is not given as it is."""
-    fold, changes, start = tokenizer.fold(), list[Change](), 0
+    fold, changes, start = tokenizer.fold(language), list[Change](), 0
     for written in clusters(text):
         given, end = fold.push(normalize(written)), start + len(written)
         if changes and changes[-1].end == start and given.startswith(" ") and not written[0].isspace():

@@ -67,12 +67,13 @@ class PromptLayout:
         self._ids = checkpoint.text_ids
         self._codec_pad = checkpoint.talker.codec_pad_id
         self._streaming = not params.non_streaming_mode
-        self._head = _head(params, checkpoint, tokenizer)
+        self.language = resolve_language(params.language, checkpoint)
+        self._head = _head(params, self.language, checkpoint, tokenizer)
         self._codec = [checkpoint.talker.codec_bos_id]
         self._reference: list[int] = []  # ids of the reference text, with which S begins
         if params.reference_codes is not None:
             self._codec += [REFERENCE_FRAME - k for k in range(len(params.reference_codes))]
-            self._reference = tokenizer.encode(params.reference_text)
+            self._reference = tokenizer.encode(params.reference_text, self.language)
         # Rows of the shortest possible prompt: all rows in streaming layouts, all but the text's rows in the others.
         self.min_rows = len(self._head) + len(self._codec) + (0 if self._streaming else len(self._reference) + 1)
 
@@ -101,7 +102,7 @@ class PromptLayout:
         return (*ids, self._ids.tts_eos) if ended else tuple(ids)
 
 
-def _head(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> list[Row]:
+def _head(params: SynthesisParams, language: str | None, checkpoint: Checkpoint, tokenizer: Tokenizer) -> list[Row]:
     """Return the rows that every layout begins with: instruct, role, language, speaker and the row before the text."""
     ids, talker = checkpoint.text_ids, checkpoint.talker
     newline = tokenizer.newline_id
@@ -112,7 +113,6 @@ def _head(params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer)
     text_only += [ids.im_start, ids.assistant, newline]
 
     speaker = (params.speaker or "").lower()
-    language = resolve_language(params.language, checkpoint)
     if language in (None, "chinese"):
         language = talker.speaker_dialects.get(speaker, language)
     if language is None:

@@ -22,7 +22,8 @@ from tokenizers.normalizers import NFC
 from sonorant.engine.checkpoint.config import Characters
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.prompt.characters import AsciiStream, AsIs, NfcStream, clusters, normalize
+from sonorant.engine.prompt.characters import AsIs, FoldedStream
+from sonorant.engine.prompt.nfc import NfcStream, clusters, normalize
 
 # Qwen2 (transformers: models/qwen2/tokenization_qwen2.py). qwen-tts 0.1.1 replaces it when it loads a local folder with
 # `fix_mistral_regex`; the models were trained with this one.
@@ -49,8 +50,7 @@ class Tokenizer:
     def __init__(self, bpe: BPE, characters: Characters = "unicode") -> None:
         """`characters`: those that the checkpoint was trained on."""
         self._bpe = bpe
-        # Makes what folds the characters of one NFC text, which may come in pieces.
-        self.fold: type[AsciiStream] | type[AsIs] = AsciiStream if characters == "ascii" else AsIs
+        self._characters = characters
         self._split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated")
         self._pipeline = Pipeline(bpe)
         self._pipeline.normalizer = NFC()
@@ -85,13 +85,18 @@ class Tokenizer:
         """The id of a single "\\n", which `encode` would drop."""
         return self.encode_word(_byte_chars(b"\n"))[0][0]
 
-    def encode(self, text: str) -> list[int]:
+    def encode(self, text: str, language: str | None = None) -> list[int]:
         """Return the ids of a whole text."""
-        return self._pipeline.encode(self.given(text), add_special_tokens=False).ids
+        return self._pipeline.encode(self.given(text, language), add_special_tokens=False).ids
 
-    def given(self, text: str) -> str:
+    def given(self, text: str, language: str | None = None) -> str:
         """Return a whole text as the model is given it: normalized, folded, and without whitespace around it."""
-        return self.fold().push(normalize(text)).strip()
+        return self.fold(language).push(normalize(text)).strip()
+
+    def fold(self, language: str | None) -> FoldedStream | AsIs:
+        """Return what folds the characters of one NFC text, which may come in pieces, in this language; None: the text
+        shows it."""
+        return AsIs() if self._characters == "unicode" else FoldedStream(self._characters, language)
 
     def text_of(self, token_id: int) -> str:
         """Return the text of a token; bytes that are no whole character become U+FFFD."""
@@ -136,10 +141,10 @@ class TokenOffsets:
     characters, and without the whitespace around it.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, language: str | None = None) -> None:
         self._tokenizer = tokenizer
         self._num_chars = 0  # of the text
-        self._fold = tokenizer.fold()
+        self._fold = tokenizer.fold(language)
         # Where the first character that is given begins in the text, and where each of them ends
         self._ends: list[int] = []
         self._has_begun = False  # whether anything but whitespace has come
@@ -200,12 +205,12 @@ class TokenStream:
     few characters more than necessary.)
     """
 
-    def __init__(self, tokenizer: Tokenizer, offsets: TokenOffsets | None = None) -> None:
-        """`offsets`: learns where each token stands in the text."""
+    def __init__(self, tokenizer: Tokenizer, offsets: TokenOffsets | None = None, language: str | None = None) -> None:
+        """`offsets`, of the same language: learns where each token stands in the text."""
         self._tokenizer = tokenizer
         self._offsets = offsets
         self._nfc = NfcStream()
-        self._fold = tokenizer.fold()
+        self._fold = tokenizer.fold(language)
         self._started = False  # whether anything but whitespace has come
         self._whitespace: list[str] = []  # at the end of the text
         self._context = ""  # stands in for the last pre-token when more text is split

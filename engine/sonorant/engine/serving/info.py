@@ -42,7 +42,7 @@ class EngineInfo:
 
     def lost_words(self, text: str) -> list[str]:
         """Return the words of a text of which the model is given nothing."""
-        return lost_words(text) if self.characters == "ascii" else []
+        return [] if self.characters == "unicode" else lost_words(text)
 
     def gives_letters(self, text: str) -> bool:
         """Whether the model is given a letter or a digit for some character of a text."""

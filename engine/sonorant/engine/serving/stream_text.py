@@ -29,13 +29,13 @@ class StreamText:
         self.times: TextTimes | None = None  # if asked for, and if something is known of the known frames, too
         positions, told = params.times_text, params.times_told
         if positions is not None and (told or len(positions) == num_known_frames):
-            self.times = TextTimes(model.tokenizer, 1000 / model.info.frame_rate_hz, positions, told)
+            self.times = TextTimes(model.tokenizer, prompt.language, 1000 / model.info.frame_rate_hz, positions, told)
         self._model = model
         self._prompt = prompt
         # By how many rows the prompt has
         self._fit_max_frames = partial(layout.fit_max_frames, params.sampling, model.checkpoint, model.max_context)
         self._streaming = not params.non_streaming_mode
-        self._tokens = TokenStream(model.tokenizer, None if self.times is None else self.times.offsets)
+        self._tokens = TokenStream(model.tokenizer, None if self.times is None else self.times.offsets, prompt.language)
         self._num_chars = 0
         self._last_spoken_char: int | None = None  # index of the last letter or digit of the text
         self._ids: list[int] = []  # of all the text
@@ -91,7 +91,7 @@ class StreamText:
         """
         if self.plan is None or not self._streaming:
             return 0
-        tokens, ids = TokenStream(self._model.tokenizer), list[int]()
+        tokens, ids = TokenStream(self._model.tokenizer, None, self._prompt.language), list[int]()
         for piece in pieces:
             ids += tokens.flush() if piece is None else tokens.push(piece)
         num_common = next(
@@ -124,13 +124,14 @@ class TextTimes:
     def __init__(
         self,
         tokenizer: Tokenizer,
+        language: str | None,
         frame_ms: float,
         positions: Iterable[float],
         told: Sequence[tuple[int, float]] = (),
     ) -> None:
         """`positions` are those of the frames made before; `told` stands in for them: see
         `SynthesisParams.times_told`."""
-        self.offsets = TokenOffsets(tokenizer)
+        self.offsets = TokenOffsets(tokenizer, language)
         self._frame_ms = frame_ms
         self._positions = list(positions)  # at the middle of each frame that is known, in tokens
         self._told = told

@@ -6,7 +6,10 @@ only on the text, not on how it comes in pieces, and the work is proportional to
 """
 
 import re
+import tomllib
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import sentencex
 
@@ -31,11 +34,35 @@ _TWO_WORDS = re.compile(r"\s*\S+\s+\S")
 _FOUR_WIDE = re.compile(r"(?:[^\u2e80-\U0010ffff]*[\u2e80-\U0010ffff]){4}")
 _MUCH_CHARS = 64
 # A mark that ends sentences, in any script, and what may stand between it and the blank after it.
-_AT_END = re.compile(r"""[.!?…‥‼⁇⁈⁉‽。．！？｡؟۔।॥։።፧፨᙮។៕၊။᠃᠉߹܀꓿꘎]['"’”»›)\]}」』》）]*\s*\Z""")
+_AT_END = re.compile(r"""[.!?…‥‼⁇⁈⁉‽。．！？｡؟۔।॥։።፧፨᙮។៕၊။᠃᠉߹܀꓿꘎]['"’”»›)\]}」』》）]*(?:[\s\u00a0\u202f][»›])?\s*\Z""")
 # Where a sentence with such a mark is complete: before a blank, which scripts without blanks do not write.
 _AFTER_MARK = re.compile(r"[\s。！？｡]\Z")
 # A "." may belong to a number, an initial or an ellipsis, whatever follows.
 _DOUBTFUL = re.compile(r"(?:\d|\b\w|\.)\.[^\w\s]*\s*\Z|…\s*\Z")
+_ABBREVIATIONS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("abbreviations.toml").read_text(encoding="utf-8")
+)
+AUTO = "auto"  # in place of a language's code: the text may be in any
+_HERE = "\0"  # stands where `sentencex` ends a sentence
+
+
+def _going_on(codes: Sequence[str]) -> re.Pattern[str]:
+    """Return what tells, in some languages, that the sentence goes on at `_HERE`."""
+    words, numbers = (
+        "|".join(sorted(re.escape(each) for code in codes for each in _ABBREVIATIONS[code][kind].split()))
+        for kind in ("words", "numbers")
+    )
+    begin = r"""(?:\A|[\s(«"'’“-])"""
+    return re.compile(
+        rf"{begin}(?i:{words})\.\s*{_HERE}|{begin}(?i:{numbers})\.\s*{_HERE}(?:\d|[IVX]{{2}}|[IVX]\b)"
+        # An initial: "D. Juan", "M. Dupont"; within "n.º", "a.C.", "J.-P."; who speaks: "—Sí —dijo".
+        rf"|{begin}[A-ZÀ-Ý]\.\s+{_HERE}[A-ZÀ-Ý]|\b[^\W\d]{{1,2}}\.{_HERE}[\w-]|{_HERE}[—–-]\s?(?:[a-zà-ÿ]|\Z)"
+        # A short word before one that begins no sentence: "p. ex. a", "EE. UU. es". People write English in lower case.
+        + (rf"|\b[^\W\d]{{1,4}}\.\s+{_HERE}[a-zà-ÿ]" if len(codes) == 1 else "")
+    )
+
+
+_GOES_ON = {code: _going_on([code]) for code in _ABBREVIATIONS} | {AUTO: _going_on([*_ABBREVIATIONS])}
 _CODES = {
     "chinese": "zh", "english": "en", "french": "fr", "german": "de", "italian": "it", "japanese": "ja",
     "korean": "ko", "portuguese": "pt", "russian": "ru", "spanish": "es",
@@ -43,9 +70,20 @@ _CODES = {
 
 
 def language_code(language: str) -> str:
-    """Return the two-letter code of a language of SynthesisConfig: a name, a BCP-47 tag or "auto"."""
-    name = language.lower()
-    return _CODES.get(name) or ("en" if name in ("", "auto") else name.partition("-")[0])
+    """Return the two-letter code of a language of SynthesisConfig, a name or a BCP-47 tag; AUTO for "" and "auto"."""
+    name = language.strip().lower() or AUTO
+    return _CODES.get(name) or re.split("[-_]", name)[0]
+
+
+def segment(text: str, code: str) -> list[str]:
+    """Cut a text behind its sentences, as well as can be said without the text after it."""
+    parts = list[str]()
+    for part in sentencex.segment("en" if code == AUTO else code, text):
+        if parts and code in _GOES_ON and _GOES_ON[code].search(f"{parts[-1][-_MUCH_CHARS:]}{_HERE}{part[:3]}"):
+            parts[-1] += part
+        else:
+            parts.append(part)
+    return parts
 
 
 def ends_sentence(text: str) -> bool:
@@ -62,8 +100,8 @@ def is_complete(text: str, code: str) -> bool:
 
 def begins_sentence(before: str, char: str, code: str) -> bool:
     """Whether a sentence begins with a character that comes after a mark: not if the mark is an abbreviation's."""
-    *_, last = sentencex.segment(code, before + char)
-    return bool(last.strip() == char)
+    *_, last = segment(before + char, code)
+    return last.strip() == char
 
 
 class Sentences:
@@ -127,7 +165,7 @@ class Sentences:
         window = self._text[self._window : known]
         if len(window) > MAX_WINDOW_CHARS:
             # Too long to wait for a certain end.
-            *parts, _ = sentencex.segment(self._code, window)
+            *parts, _ = segment(window, self._code)
             if parts:
                 return list(accumulate(map(len, parts), initial=self._window))[1:]
             self._begin_window(self._place)
@@ -149,7 +187,7 @@ def certain_end(text: str, code: str) -> int:
 
 def first_end(text: str, code: str) -> int:
     """Return the end of the first sentence, with the blank lines after it."""
-    first, *others = sentencex.segment(code, text) or [""]
+    first, *others = segment(text, code) or [""]
     end = len(first)
     for other in others:
         if first.strip() and other.strip():

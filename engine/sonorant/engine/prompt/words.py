@@ -1,0 +1,54 @@
+"""The words for signs in the languages of the included voices (`words.toml`), and which of these a text is in. Pure."""
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+_TABLES: Mapping[str, Mapping[str, Any]] = tomllib.loads(
+    Path(__file__).with_name("words.toml").read_text(encoding="utf-8")
+)
+_WORDS: Mapping[str, Mapping[str, str]] = {language: table.get("words", {}) for language, table in _TABLES.items()}
+
+
+def _languages_of(tells: Mapping[str, Iterable[str]]) -> Mapping[str, Sequence[str]]:
+    each = {tell for of_language in tells.values() for tell in of_language}
+    return {tell: [language for language, of_language in tells.items() if tell in of_language] for tell in each}
+
+
+# The languages in which a word is frequent, and those that have a character which English has not
+_OFTEN = _languages_of({language: table["often"].split() for language, table in _TABLES.items()})
+_LETTERS = _languages_of({language: table.get("letters", "") for language, table in _TABLES.items()})
+_MAX_WORD_CHARS = max(map(len, _OFTEN)) + 1  # as many as tell a word from a longer one
+
+
+def in_language(words: str, language: str) -> str:
+    """Return what a language says for what English says of a sign; a language that has no table says it in English."""
+    return _WORDS.get(language, {}).get(words, words)
+
+
+class Guess:
+    """Which language a text is in, by its frequent words, as far as it has come. How it is cut makes no difference."""
+
+    def __init__(self) -> None:
+        self._counts = dict.fromkeys(_TABLES, 0)
+        self._word = ""
+
+    def take(self, char: str) -> None:
+        """Take one character of the text."""
+        if char.isalpha():
+            if len(self._word) < _MAX_WORD_CHARS:
+                self._word += char.lower()
+        elif self._word:
+            self._count(_OFTEN.get(self._word, ()))
+            self._word = ""
+        self._count(_LETTERS.get(char, ()))
+
+    @property
+    def language(self) -> str:
+        """The most likely language; English of a text that says nothing of it."""
+        return max(self._counts, key=self._counts.__getitem__)
+
+    def _count(self, languages: Iterable[str]) -> None:
+        for language in languages:
+            self._counts[language] += 1
