@@ -38,7 +38,7 @@ from sonorant.training.evaluation.recognizer import (
     words_of,
 )
 from sonorant.training.evaluation.sentences import everyday_sentences
-from sonorant.training.text.grammar import EVERYDAY_FILE, Grammar
+from sonorant.training.text.grammar import Grammar, everyday_file
 from sonorant.training.text.numbers import number_words
 from sonorant.tts.v1.synthesis_pb2 import Mark
 from tests.gateway.gateway_process import GatewayProcess
@@ -205,7 +205,7 @@ def text_of(sentences: Sequence[str]) -> str:
 def sentences_of(num_words: int) -> list[str]:
     """Return everyday sentences of so many words: those written by hand, then others, the same every time."""
     sentences, chance = list[str](), random.Random(35)
-    more = Grammar.load(EVERYDAY_FILE, _SLOTS)
+    more = Grammar.load(everyday_file("english"), _SLOTS)
     for sentence in itertools.chain(everyday_sentences(), (more.sentence(chance) for _ in itertools.count())):
         if num_words <= 0:
             break

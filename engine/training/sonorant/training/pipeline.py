@@ -109,15 +109,16 @@ def write_text(run: Run) -> None:
         logger.info("the sentence list exists already")
         return
     settings = run.settings
-    held_out = held_out_sentences()
+    held_out = held_out_sentences(settings.languages)
     write_corpus(
         run.text,
         num_sentences=settings.num_sentences,
         held_out=held_out[: settings.num_held_out],
-        exclude=(*everyday_sentences(), *(text for _, text in held_out)),
+        exclude=(*everyday_sentences(), *(text for _, _, text in held_out)),
         speakers=many_speakers(DRAWS[settings.teacher], settings.speakers.sentences_each, run.seed)
         if settings.speakers
         else given_voices(settings.num_held_out, settings.voices, run.seed),
+        languages=settings.languages,
         seed=run.seed,
     )
     if run.weights_from:

@@ -14,6 +14,7 @@ class Sentence:
     row: int  # line of the file
     voice: str
     kind: str  # where the text comes from; see `MIX` in training.text.corpus
+    language: str
     held_out: bool
     text: str
 

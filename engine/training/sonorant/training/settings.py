@@ -60,6 +60,7 @@ TeacherName = Literal["flite", "kokoro"]
 class TrainingSettings:
     teacher: TeacherName
     voices: Mapping[str, float]  # the checkpoint's, with their shares of the sentences; none if it clones
+    languages: Mapping[str, float]  # the checkpoint's, with their shares of the sentences
     num_sentences: int
     num_held_out: int  # sentences of the evaluation, used for the held-out losses during training
     vocabulary: int  # text tokens, special ones included
@@ -72,6 +73,7 @@ class TrainingSettings:
 FULL = TrainingSettings(
     teacher="kokoro",
     voices={"linden": 0.55, "wren": 0.45},
+    languages={"english": 0.32, "spanish": 0.16, "french": 0.2, "italian": 0.16, "portuguese": 0.16},
     num_sentences=150_000,
     num_held_out=200,
     vocabulary=1024,
@@ -99,6 +101,7 @@ FULL = TrainingSettings(
 FULL_BASE = TrainingSettings(
     teacher="kokoro",
     voices={},
+    languages={"english": 1.0},
     num_sentences=150_000,
     num_held_out=200,
     vocabulary=1024,
@@ -125,6 +128,7 @@ FULL_BASE = TrainingSettings(
 TOY = TrainingSettings(
     teacher="flite",
     voices={"rms": 0.7, "slt": 0.3},
+    languages={"english": 1.0},
     num_sentences=60,
     num_held_out=12,
     vocabulary=384,

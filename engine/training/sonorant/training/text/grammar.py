@@ -1,14 +1,14 @@
-"""Makes random sentences from a grammar file. The head of `everyday.grammar` explains the format."""
+"""Makes random sentences from a grammar file. The head of `everyday.english.grammar` explains the format."""
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 Rule = Callable[[random.Random, str | None], str]  # (random numbers, form or None) -> a text in that form
-EVERYDAY_FILE = Path(__file__).with_name("everyday.grammar")
 
 _SLOT = re.compile(r"\{(\w+)(?:\.(\w+))?\}")
+_FIRST_LETTER = re.compile(r"\w")
 _OPTION = re.compile(r" ?\[([^\[\]]*)\]")
 _ARTICLE = re.compile(r"\b([Aa])<> (\w+)")
 _VOWEL = re.compile(r"(?!uni|use|one\b|eu)[aeiou]|hour|honest", re.IGNORECASE)
@@ -16,23 +16,32 @@ _VERB_FORMS = ("s", "ed", "en", "ing")
 
 
 class Grammar:
-    def __init__(self, rules: Mapping[str, tuple[str, ...]], special: Mapping[str, Rule]) -> None:
-        """`special`: names whose text is made by code; they take precedence over rules of the same name."""
+    def __init__(
+        self, rules: Mapping[str, tuple[str, ...]], special: Mapping[str, Rule], joins: Sequence[tuple[str, str]] = ()
+    ) -> None:
+        """`special`: names whose text is made by code; they take precedence over rules of the same name. `joins`:
+        (pattern, replacement) of words that change beside others, as in "de el" -> "del"."""
         self._rules = rules
         self._special = special
+        self._joins = [(re.compile(pattern), replacement) for pattern, replacement in joins]
 
     @classmethod
     def load(cls, path: Path, special: Mapping[str, Rule]) -> "Grammar":
-        rules = {}
+        rules, joins = {}, []
         for line in path.read_text(encoding="utf-8").splitlines():
-            if line and not line.startswith("#"):
+            if line.startswith("~ "):
+                pattern, _, replacement = line.removeprefix("~ ").partition(" =>")
+                joins.append((pattern, replacement.strip()))
+            elif line and not line.startswith("#"):
                 name, _, alternatives = line.partition(" = ")
                 rules[name] = tuple(alternatives.split(" | "))
-        return cls(rules, special)
+        return cls(rules, special, joins)
 
-    def sentence(self, rng: random.Random) -> str:
-        text = _ARTICLE.sub(_article, self._expand("{sentence}", rng))
-        return text[0].upper() + text[1:] if text[0] != '"' else text
+    def sentence(self, rng: random.Random, name: str = "sentence") -> str:
+        text = _ARTICLE.sub(_article, self._expand(f"{{{name}}}", rng))
+        for pattern, replacement in self._joins:
+            text = pattern.sub(replacement, text)
+        return _FIRST_LETTER.sub(lambda m: m[0].upper(), text, count=1)
 
     def _expand(self, pattern: str, rng: random.Random) -> str:
         pattern = _OPTION.sub(lambda m: m[0].replace("[", "").replace("]", "") if rng.random() < 0.5 else "", pattern)
@@ -47,6 +56,10 @@ class Grammar:
         if "{" in choice:
             return self._expand(choice, rng)
         return inflect(choice, form)
+
+
+def everyday_file(language: str) -> Path:
+    return Path(__file__).with_name(f"everyday.{language}.grammar")
 
 
 def inflect(word: str, form: str | None) -> str:

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sonorant.training.text.grammar import Rule, inflect
@@ -21,8 +21,8 @@ def lexicon_rules(words: Words, seed: int) -> Mapping[str, Rule]:
         weights = list(itertools.accumulate((count + 0.5) ** 0.5 for count in counted.values()))
         rules[part] = _drawing(list(counted), weights, words.known)
     everything = [w for listed in words.by_size.values() for w in listed]
-    rules["any"] = _in_turn(_endless(everything, rng))
-    rules["name"] = _in_turn(_endless(list(words.names), rng))
+    rules["any"] = in_turn(everything, rng)
+    rules["name"] = in_turn(words.names, rng)
     return rules
 
 
@@ -35,10 +35,7 @@ def _drawing(population: list[str], cumulative_weights: list[float], known: froz
     return draw
 
 
-def _in_turn(words: Iterator[str]) -> Rule:
-    return lambda rng, form: next(words)
-
-
-def _endless(words: list[str], rng: random.Random) -> Iterator[str]:
-    while True:
-        yield from rng.sample(words, len(words))
+def in_turn(words: Sequence[str], rng: random.Random) -> Rule:
+    """Each of the words before any of them again."""
+    endless = itertools.chain.from_iterable(rng.sample(words, len(words)) for _ in itertools.count())
+    return lambda rng, form: next(endless)

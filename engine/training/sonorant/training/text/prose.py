@@ -2,7 +2,7 @@
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 TYPOGRAPHIC_SHARE = 0.35  # of the texts, as word processors and phones write them
 _SAID = ("said", "asked", "replied", "whispered", "shouted", "answered", "added", "told them")
@@ -27,6 +27,11 @@ _TALK = (
 )
 
 
+def forever(make: Callable[[], str]) -> Iterator[str]:
+    while True:
+        yield make()
+
+
 def dialogue(everyday: Sequence[str], names: Sequence[str], rng: random.Random) -> str:
     """Someone speaks, is named, and perhaps speaks on or gets an answer."""
     first, second = rng.choice(everyday), rng.choice((rng.choice(everyday), rng.choice(_TALK)))
@@ -48,14 +53,22 @@ def dialogue(everyday: Sequence[str], names: Sequence[str], rng: random.Random) 
     )
 
 
-def paragraph(by_kind: Mapping[str, Sequence[str]], rng: random.Random) -> str:
+def paragraph(by_kind: Mapping[str, Sequence[str]], kinds: Sequence[str], rng: random.Random) -> str:
     """Six to sixteen sentences, some of them on lines of their own."""
-    kinds = ("everyday", "everyday", "everyday", "example", "documentation", "number", "lexicon", "dialogue")
     text = ""
     for number in range(rng.randint(6, 16)):
         separator = "" if number == 0 else "\n\n" if rng.random() < 0.08 else "\n" if rng.random() < 0.08 else " "
         text += separator + rng.choice(by_kind[rng.choice(kinds)])
     return text
+
+
+def shout(text: str, rng: random.Random) -> str:
+    """Write a word of the text, or all of it, in capitals."""
+    if rng.random() < 0.4:
+        return text.upper()
+    parts = text.split(" ")
+    index = rng.randrange(len(parts))
+    return " ".join((*parts[:index], parts[index].upper(), *parts[index + 1 :]))
 
 
 def typographic(text: str, rng: random.Random) -> str:

@@ -17,9 +17,10 @@ SCOWL_DIR = Path("/usr/share/dict/scowl")
 WORDNET_DIR = Path("/usr/share/wordnet")
 PARTS_OF_SPEECH = ("noun", "verb", "adj", "adv")
 
-_SENTENCE = re.compile(r"[A-Za-z][A-Za-z',;:\- ]*[.!?]?")
+_SENTENCE = re.compile(r"[¿¡]?[^\W\d_](?:[^\W\d_]|[',;:\- ¿¡])*[.!?]?")
 _DOCSTRING = re.compile(r'"""(.*?)"""', re.DOTALL)
-_WORD = re.compile(r"[A-Za-z']+")
+_ELIDED = re.compile(r"^\w{1,5}'")  # l'eau, qu'il, dell'acqua
+_WORD = re.compile(r"(?:[^\W\d_]|')+")
 
 
 class SourceMissing(EngineError):
@@ -97,7 +98,7 @@ def documentation(rng: random.Random) -> Iterator[str]:
 
 
 def plain_sentences(text: str, known: frozenset[str], max_chars: int = 150) -> Iterator[str]:
-    """The sentences of `text` that are plain English words with ordinary punctuation."""
+    """The sentences of `text` that are known words with ordinary punctuation."""
     for part in re.split(r"(?<=[.!?])\s+", re.sub(r"[`*_]{1,2}", "", text)):
         sentence = re.sub(r"\s+", " ", part).strip(" -,;:")
         words = _WORD.findall(sentence)
@@ -115,7 +116,7 @@ def plain_sentences(text: str, known: frozenset[str], max_chars: int = 150) -> I
 
 def _is_known(word: str, known: frozenset[str]) -> bool:
     word = word.lower().strip("'")
-    return word in known or word.removesuffix("'s") in known
+    return word in known or word.removesuffix("'s") in known or _ELIDED.sub("", word) in known
 
 
 def _lines(path: Path) -> Iterator[str]:
