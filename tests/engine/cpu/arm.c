@@ -28,7 +28,7 @@ int main(int count, char **names) {
       if (multiply_rows(y, x, w, sizes[1], sizes[2], sizes[3], sizes[0])) return 1;
     } else {  // -1, positions, inputs, outputs, taps, dilation, and whether its weights are whole
       float *bias = next(calls, &size), *scales = next(calls, &size);
-      Conv conv = {sizes[2], sizes[3], sizes[4], sizes[5], 0, w, sizes[6] ? scales : NULL, bias};
+      Conv conv = {sizes[2], sizes[3], sizes[4], sizes[5], sizes[2], 0, w, sizes[6] ? scales : NULL, bias};
       if (convolve_positions(y, x, &conv, sizes[1])) return 1;
     }
     if (fwrite(y, sizeof *y, outputs, results) != (size_t)outputs) return 1;

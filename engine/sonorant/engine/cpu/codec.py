@@ -12,7 +12,7 @@ from torch import Tensor
 
 from sonorant.engine.checkpoint.config import CodecDecoderConfig
 from sonorant.engine.cpu.library import LANES, NULL, Kept, at, structure
-from sonorant.engine.cpu.packing import Conv
+from sonorant.engine.cpu.packing import Conv, in_groups
 from sonorant.engine.model.codec.code2wav import RESIDUAL_DILATIONS
 from sonorant.engine.model.codec.code2wav_state import CodecState, TailLayout
 
@@ -128,12 +128,25 @@ class CompiledCode2Wav:
         return self._at(f"{name}.frequency"), self._at(f"{name}.magnitude")
 
     def _conv(self, name: str, dilation: int = 1) -> Conv:
-        weight = self._weights[f"{name}.weight"]  # [out / 16, taps, in, 16], or whole: [out / 16, taps, in / 2, 16, 2]
+        weight = self._weights[
+            f"{name}.weight"
+        ]  # [out / 16, taps, used, 16], or whole: [out / 16, taps, in / 2, 16, 2]
         num_out, taps = LANES * len(weight), weight.shape[1]
-        num_in = weight[0, 0].numel() // LANES
+        used = weight[0, 0].numel() // LANES
+        num_in = in_groups(used)
         start = 0 if taps == 1 else self._tails.take(num_in, (taps - 1) * dilation).start
         scales = self._at(f"{name}.scales") if self.is_rounded else NULL
-        return num_in, num_out, taps, dilation, start, self._at(f"{name}.weight"), scales, self._at(f"{name}.bias")
+        return (
+            num_in,
+            num_out,
+            taps,
+            dilation,
+            used,
+            start,
+            self._at(f"{name}.weight"),
+            scales,
+            self._at(f"{name}.bias"),
+        )
 
     def _tail(self, name: str) -> int:
         """Where the last inputs of a convolution with weights [taps, channels] are kept."""

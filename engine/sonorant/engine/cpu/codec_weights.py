@@ -19,7 +19,7 @@ from sonorant.engine.model.layers import MLP
 from sonorant.engine.sizes import MOST_WEIGHTS
 
 ROUNDS = platform.machine() == "x86_64"  # others multiply whole numbers no faster than floats
-WHOLES, FLOATS = "code2wav-13bit-2", "code2wav-float32-2"  # named anew whenever other tensors are made of a checkpoint
+WHOLES, FLOATS = "code2wav-13bit-2", "code2wav-float32-3"  # named anew whenever other tensors are made of a checkpoint
 TABLE_LIMIT = 32767
 
 
@@ -104,7 +104,7 @@ class _Packing:
 
     def _conv(self, name: str, weight: Tensor, bias: Tensor | None) -> None:
         """Pack a `weight` [out, in, taps]."""
-        packed, scales = arranged(padded(weight, 0, 1), rounded=self._rounds)
+        packed, scales = arranged(weight, rounded=self._rounds)
         zeros = weight.new_zeros(len(weight)) if bias is None else bias
         self._put(name, weight=packed, bias=padded(zeros, 0), **({} if scales is None else {"scales": scales}))
 

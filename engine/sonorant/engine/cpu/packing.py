@@ -32,7 +32,9 @@ def to_wholes(weight: Tensor, dims: int | tuple[int, ...], limit: int) -> tuple[
 
 
 def arranged(weight: Tensor, *, rounded: bool) -> tuple[Tensor, Tensor | None]:
-    """Arrange a `weight` [out, in, taps] of whole groups. Return it, and the scales of its outputs if it is rounded."""
+    """Arrange a `weight` [out, in, taps]. Return it, and the scales of its outputs if it is rounded. Its outputs are
+    filled up; its inputs only if it is rounded, since those that fill up would cost time."""
+    weight = padded(weight, 0, 1) if rounded else padded(weight, 0)
     _, num_in, taps = weight.shape
     if not rounded:  # [out / 16, taps, in, 16]
         return weight.reshape(-1, LANES, num_in, taps).permute(0, 3, 2, 1).contiguous(), None
@@ -43,10 +45,10 @@ def arranged(weight: Tensor, *, rounded: bool) -> tuple[Tensor, Tensor | None]:
 def conv_of(
     kept: Kept, weight: Tensor, bias: Tensor | None = None, *, dilation: int = 1, rounded: bool = False
 ) -> Conv:
-    """Pack a `weight` [out, in, taps]. One input channel stays one; others are filled up."""
-    weight = padded(weight, 0) if weight.shape[1] == 1 else padded(weight, 0, 1)
+    """Pack a `weight` [out, in, taps]. One input channel stays one; the activations of others are filled up."""
     num_out, num_in, taps = weight.shape
     packed, scales = arranged(weight, rounded=rounded)
     bias = weight.new_zeros(num_out) if bias is None else padded(bias, 0)
     scales_at = NULL if scales is None else kept.tensor(scales)
-    return num_in, num_out, taps, dilation, 0, kept.tensor(packed), scales_at, kept.tensor(bias)
+    in_and_out = num_in if num_in == 1 else in_groups(num_in), in_groups(num_out)
+    return *in_and_out, taps, dilation, num_in, 0, kept.tensor(packed), scales_at, kept.tensor(bias)

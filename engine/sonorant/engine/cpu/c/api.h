@@ -10,8 +10,9 @@
 
 typedef struct {
   int64_t in, out, taps, dilation;
+  int64_t used;         // inputs before those that only fill up
   int64_t tail;         // offset of its last inputs, [(taps - 1) * dilation, in], in a slot's tails
-  const void *weight;   // [out / PACKED, taps, in, PACKED], or whole: [out / PACKED, taps, in / 2, PACKED, 2]
+  const void *weight;   // [out / PACKED, taps, used, PACKED], or whole: [out / PACKED, taps, in / 2, PACKED, 2]
   const float *scales;  // [out] of whole weights; NULL for floats
   const float *bias;    // [out]
 } Conv;

@@ -4,8 +4,8 @@
 // The arithmetic is that of `sonorant.engine.model.codec.code2wav` in float32. Activations are [positions, channels], so the
 // channels of a position are adjacent. A stream's past stays in its slot of the caller's state: the last inputs of each
 // convolution, keys and values. A position's result does not depend on its chunk or on other streams. Channels are
-// multiples of LANES: `sonorant.engine.cpu.codec_weights` fills groups up with channels that are always zero. Python's
-// lock is not held during calls.
+// multiples of LANES: `sonorant.engine.cpu.codec_weights` fills groups up with channels that are always zero, which
+// convolutions of floats do not read. Python's lock is not held during calls.
 
 #include "convolutions.h"
 

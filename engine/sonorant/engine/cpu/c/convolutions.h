@@ -34,13 +34,13 @@ typedef struct {
 INLINE void convolve_block(float *y, const float *x, const Conv *c, const float *weight, const float *bias, int64_t first,
                            int64_t end, int positions, int vectors) {
   Floats sums[BLOCK][2];
-  int64_t apart = LANES == PACKED ? c->taps * c->in * PACKED : LANES;  // from one vector of weights to the next
+  int64_t apart = LANES == PACKED ? c->taps * c->used * PACKED : LANES;  // from one vector of weights to the next
   for (int p = 0; p < positions; p++)
     for (int v = 0; v < vectors; v++) sums[p][v] = load(first ? y + p * c->out + v * LANES : bias + v * LANES);
   weight += first * PACKED;
-  for (int64_t tap = first / c->in, i = first % c->in; first < end; tap++, i = 0) {
+  for (int64_t tap = first / c->used, i = first % c->used; first < end; tap++, i = 0) {
     const float *from = x + tap * c->dilation * c->in;
-    int64_t stop = least(c->in, i + end - first);
+    int64_t stop = least(c->used, i + end - first);
     first += stop - i;
     for (; i < stop; i++, weight += PACKED) {
       Floats weights[2];
@@ -55,7 +55,7 @@ INLINE void convolve_block(float *y, const float *x, const Conv *c, const float 
 
 INLINE void convolve_outputs(float *y, const float *x, const Conv *c, const float *weight, const float *bias, int64_t n,
                              int vectors) {
-  for (int64_t first = 0, all = c->taps * c->in; first < all; first += NEAR_INPUTS) {
+  for (int64_t first = 0, all = c->taps * c->used; first < all; first += NEAR_INPUTS) {
     int64_t end = least(all, first + NEAR_INPUTS), p = 0;
     for (; p + BLOCK <= n && p + BLOCK + 2 != n; p += BLOCK)  // 4 and 4 are quicker than 6, 1 and 1
       convolve_block(y + p * c->out, x + p * c->in, c, weight, bias, first, end, BLOCK, vectors);
@@ -119,7 +119,7 @@ static void convolve_turns(const void *what, int64_t first, int64_t end) {
   for (int64_t turn = first; turn < end; turn++) {
     int64_t o = turn / job->stretches * job->width, begin = turn % job->stretches * STRETCH;
     int64_t count = least(job->n - begin, STRETCH);
-    const float *weight = (const float *)c->weight + o / PACKED * PACKED * c->taps * c->in + o % PACKED;
+    const float *weight = (const float *)c->weight + o / PACKED * PACKED * c->taps * c->used + o % PACKED;
     for (int64_t r = 0; r < job->rows; r++) {
       float *to = job->y + (r * job->n + begin) * c->out + o;
       int64_t at = r * extended + begin;

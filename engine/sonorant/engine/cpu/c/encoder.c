@@ -188,8 +188,8 @@ static void quantize(const CodecEncoder *c, float *x, int64_t frames, int64_t fi
       for (int64_t i = 1; i < book->out; i++)
         if (score[i] > score[nearest]) nearest = i;
       codes[f * c->num_books + number] = (int16_t)nearest;
-      const float *entry = (const float *)book->weight + nearest / PACKED * PACKED * book->in + nearest % PACKED;
-      for (int64_t i = 0; i < book->in; i++) x[f * book->in + i] -= entry[i * PACKED];
+      const float *entry = (const float *)book->weight + nearest / PACKED * PACKED * book->used + nearest % PACKED;
+      for (int64_t i = 0; i < book->used; i++) x[f * book->in + i] -= entry[i * PACKED];
     }
   }
 }
