@@ -128,25 +128,13 @@ class CompiledCode2Wav:
         return self._at(f"{name}.frequency"), self._at(f"{name}.magnitude")
 
     def _conv(self, name: str, dilation: int = 1) -> Conv:
-        weight = self._weights[
-            f"{name}.weight"
-        ]  # [out / 16, taps, used, 16], or whole: [out / 16, taps, in / 2, 16, 2]
-        num_out, taps = LANES * len(weight), weight.shape[1]
-        used = weight[0, 0].numel() // LANES
+        weight = self._weights[f"{name}.weight"]  # as `arranged` makes it
+        num_out, taps, used = LANES * len(weight), weight.shape[1], weight[0, 0].numel() // LANES
         num_in = in_groups(used)
         start = 0 if taps == 1 else self._tails.take(num_in, (taps - 1) * dilation).start
         scales = self._at(f"{name}.scales") if self.is_rounded else NULL
-        return (
-            num_in,
-            num_out,
-            taps,
-            dilation,
-            used,
-            start,
-            self._at(f"{name}.weight"),
-            scales,
-            self._at(f"{name}.bias"),
-        )
+        sizes = num_in, num_out, taps, dilation, used, start
+        return *sizes, self._at(f"{name}.weight"), scales, self._at(f"{name}.bias")
 
     def _tail(self, name: str) -> int:
         """Where the last inputs of a convolution with weights [taps, channels] are kept."""

@@ -48,7 +48,7 @@ def conv_of(
     """Pack a `weight` [out, in, taps]. One input channel stays one; the activations of others are filled up."""
     num_out, num_in, taps = weight.shape
     packed, scales = arranged(weight, rounded=rounded)
-    bias = weight.new_zeros(num_out) if bias is None else padded(bias, 0)
+    bias = padded(weight.new_zeros(num_out) if bias is None else bias, 0)
     scales_at = NULL if scales is None else kept.tensor(scales)
     in_and_out = num_in if num_in == 1 else in_groups(num_in), in_groups(num_out)
     return *in_and_out, taps, dilation, num_in, 0, kept.tensor(packed), scales_at, kept.tensor(bias)
