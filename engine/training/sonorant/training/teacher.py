@@ -20,6 +20,7 @@ from sonorant.training.speakers import Speaker
 from sonorant.training.teachers.flite import Flite
 from sonorant.training.teachers.kokoro.spellings import read_spellings
 from sonorant.training.teachers.kokoro.teacher import Kokoro
+from sonorant.training.teachers.kokoro.voices import in_language
 from sonorant.training.teachers.speech import Speech, Teacher
 
 MAX_FRAMES = 760  # 61 s
@@ -92,7 +93,7 @@ def _speak_shard(job: tuple[Sequence[Sentence], Path]) -> None:
     for sentence in sentences:
         first_rows.setdefault(sentence.voice, sentence.row)
     numbers = {**first_rows, **{voice: number for number, voice in enumerate(classroom.voices)}}
-    speeches = teacher.speak([s.text for s in sentences], [s.voice for s in sentences])
+    speeches = teacher.speak([s.text for s in sentences], [in_language(s.voice, s.language) for s in sentences])
     spoken = [_aligned(s, numbers[s.voice], speech, tokenizer) for s, speech in zip(sentences, speeches, strict=True)]
     audio_shard([s for s in spoken if s is not None]).save(path)
 

@@ -82,7 +82,7 @@ def write(folder: Path, teacher_folder: Path) -> None:
         if not any(_alike(speaker, other) for other in speakers):
             speakers.append(speaker)
     texts = rng.sample(list(everyday_sentences()), LINES_EACH * NUM_SPEAKERS)
-    kokoro = load_teacher("kokoro", teacher_folder, (REFERENCE_TEXT, *texts))
+    kokoro = load_teacher("kokoro", teacher_folder, (REFERENCE_TEXT, *texts), "english")
     (folder / TEACHER).mkdir(parents=True, exist_ok=True)
     for number, speaker in enumerate(tqdm(speakers)):
         first = number * LINES_EACH

@@ -11,9 +11,13 @@ from sonorant.engine.errors import EngineError
 from sonorant.engine.types import Int16Array
 
 _FLITE = "aa ae ah ao aw ax ay b ch d dh eh er ey f g hh ih iy jh k l m n ng ow oy p r s sh t th uh uw v w y z zh"
-_IPA = "AIOQSTWYabdefhijklmnoprstuvwzæðŋɐɑɒɔəɚɛɜɡɪɹɾʃʊʌʒʔʤʧθᵊᵻ"  # of American and British English
+_ENGLISH = "AIOQSTWYabdefhijklmnoprstuvwzæðŋɐɑɒɔəɚɛɜɡɪɹɾʃʊʌʒʔʤʧθᵊᵻ"  # in IPA, American and British
+_ROMANCE = "xyøœɣʁβɲʎʝʣʦ"  # that Spanish, French, Italian and Portuguese have besides
+NASAL = "\u0303"  # a tilde over the letter before it
 # One list for all teachers: each uses its own part of it, and the heads that read phones need not know which.
-PHONES = tuple(dict.fromkeys(("pau", *_FLITE.split(), *_IPA)))
+PHONES = tuple(
+    dict.fromkeys(("pau", *_FLITE.split(), *_ENGLISH, *_ROMANCE, *(vowel + NASAL for vowel in "ɑɛɔœɐʊuoaei")))
+)
 PAUSE = 0
 MADE_LEVEL = 2800.0  # root mean square of all made speakers' samples, so that loudness is no trait
 _PEAK = 30000.0

