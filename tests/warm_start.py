@@ -90,7 +90,7 @@ def become(log: Path, python: str, code: str, arguments: Sequence[str], stdout: 
         serve((), SocketEnd(other), ready)
         os._exit(0)
     requests.set_inheritable(True)
-    for number in (signal.SIGINT, signal.SIGTERM):  # which workers ignore
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # which workers ignore
         signal.signal(number, signal.SIG_DFL)
     os.execv(python, [python, "-c", TAKE.format(fd=requests.fileno(), pid=pid) + code, *arguments])
 
