@@ -225,11 +225,11 @@ class _Job:
     async def _speak(self, piece: BatchPiece) -> _Spoken:
         """Speak a piece into its file. Raises _WentWrong, or the SpeechError of a server that refuses it."""
         part = self._folder / f"{piece.number:05}.part{self._suffix}"
+        lines = part.with_suffix(self._subtitles)
         try:
             spoken = await self._draw_until_good(piece, part)
             made_of = self._made_of(piece)
             if self._subtitles:
-                lines = part.with_suffix(self._subtitles)
                 lines.write_text(subtitles(spoken.marks, self._subtitles), encoding="utf-8")
                 self._finished.note(f"{piece.number:05}{self._subtitles}", made_of)
                 lines.replace(self._folder / f"{piece.number:05}{self._subtitles}")
@@ -237,7 +237,8 @@ class _Job:
             part.replace(self._folder / self._name(piece))
             return spoken
         finally:
-            part.unlink(missing_ok=True)
+            for left in (part, lines):
+                left.unlink(missing_ok=True)
 
     async def _draw_until_good(self, piece: BatchPiece, part: Path) -> _Spoken:
         """Speak again what goes wrong, with other random draws, and wait for a server that is full or away."""

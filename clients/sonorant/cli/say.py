@@ -10,7 +10,7 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,7 @@ async def run(args: argparse.Namespace) -> int:
                 first_chunk_min_chars=args.first_chunk_min_chars,
             ),
         ) as session,
+        _subtitled(args.subtitles, marks),
         _output(args, session.started.audio.sample_rate_hz) as write,
     ):
         listener = Listener(
@@ -145,8 +146,6 @@ async def run(args: argparse.Namespace) -> int:
             raise group.exceptions[-1] from None  # the last error is the reader's, which says why the session ended
         finally:
             progress.close()
-    if args.subtitles:
-        args.subtitles.write_text(subtitles(marks, args.subtitles.suffix), encoding="utf-8")
     report = listener.meter.report()
     _print_report(report, done)
     return 0 if report.audio_s and not _is_cut(args, done) else 1
@@ -205,6 +204,20 @@ def _encoding(args: argparse.Namespace) -> str:
 def _output(args: argparse.Namespace, sample_rate_hz: int) -> AbstractAsyncContextManager[audio_out.Write]:
     raw = audio_out.stdout() if args.raw else None
     return audio_out.output(sample_rate_hz, wav=args.wav, encoded=args.ogg or args.codes, raw=raw)
+
+
+@asynccontextmanager
+async def _subtitled(file: Path | None, marks: list[Mark]) -> AsyncIterator[None]:
+    """Write the words that have come, also if the speech is broken off: the file of its audio has them, too. The file is
+    opened first, so that nobody waits for a whole book to be told that it cannot be written."""
+    if file is None:
+        yield
+        return
+    with audio_out.new_file(file) as out:
+        try:
+            yield
+        finally:
+            out.write(subtitles(marks, file.suffix).encode())
 
 
 async def _send(session: Session, pieces: AsyncIterator[str], listener: Listener) -> None:

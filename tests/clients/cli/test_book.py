@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from sonorant.tts.v1 import audio_pb2, synthesis_pb2, text_to_speech_service_pb2
+from tests.clients.cli._support import sonorant
 from tests.clients.scripted_server import FORMAT, Speech, scripted_server
 
 # What it needed at the most, in KiB, goes to stdout. `ru_maxrss` would be what this process has, if that is more.
@@ -75,3 +76,13 @@ async def test_a_longer_book_needs_no_more_memory_and_listeners_go_first(tmp_pat
         assert books.priorities == {synthesis_pb2.PRIORITY_BATCH}
     assert books.texts == {CHAPTER.removeprefix("# ").strip()}
     assert needed[1] < needed[0] + MAX_MORE_KIB
+
+
+async def test_nothing_half_made_is_left_of_a_piece_that_cannot_be_written(tmp_path: Path) -> None:
+    (book := tmp_path / "book.txt").write_text("One line.\n")
+    (in_its_place := tmp_path / "out" / "00001.srt").mkdir(parents=True)
+    options = ("--file", str(book), "--out-dir", str(tmp_path / "out"), "--subtitles", "srt", "--overwrite")
+    async with scripted_server(speech=Books()) as (target, _):
+        status, _, told = await sonorant("say", "--server", target, *options)
+    assert status == 1 and "Is a directory" in told
+    assert sorted(path.name for path in in_its_place.parent.iterdir()) == ["00001.srt", "finished.jsonl"]

@@ -9,6 +9,7 @@ import wave
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,10 +20,10 @@ from sonorant.client import __version__
 from sonorant.gateway.settings import parse_args as gateway_settings
 from sonorant.service.config import parse_args as server_settings
 from sonorant.tts.v1.audio_pb2 import AUDIO_ENCODING_MULAW, AUDIO_ENCODING_OGG_OPUS, AudioFormat
-from sonorant.tts.v1.speak_pb2 import COMMIT_MODE_SENTENCE, TextPolicy
-from sonorant.tts.v1.synthesis_pb2 import PRIORITY_BATCH, TEXT_FORMAT_MARKDOWN, Sampling, Scheduling
+from sonorant.tts.v1.speak_pb2 import COMMIT_MODE_SENTENCE, SpeakRequest, SpeakResponse, TextPolicy
+from sonorant.tts.v1.synthesis_pb2 import PRIORITY_BATCH, TEXT_FORMAT_MARKDOWN, Mark, Marks, Sampling, Scheduling
 from tests.clients.cli._support import sonorant, start
-from tests.clients.scripted_server import LOUD, scripted_server
+from tests.clients.scripted_server import LOUD, Speech, scripted_server
 
 NO_PLAYER = {**os.environ, "PATH": "/nonexistent"}
 
@@ -303,6 +304,38 @@ async def test_interrupt_ends_quietly_and_leaves_a_valid_file(tmp_path: Path) ->
         await asyncio.wait_for(speech.over.wait(), 60)
     with wave.open(str(path)) as file:
         assert file.getnframes() in (0, 4) and file.readframes(4) == LOUD * file.getnframes()
+
+
+async def test_subtitles_have_what_their_audio_has_when_it_is_broken_off(tmp_path: Path) -> None:
+    class Marked(Speech):
+        async def Speak(
+            self, requests: AsyncIterator[SpeakRequest], context: grpc.aio.ServicerContext
+        ) -> AsyncIterator[SpeakResponse]:
+            async for response in super().Speak(requests, context):
+                yield response
+                if response.HasField("audio"):
+                    marks = Marks(marks=[Mark(text="four", text_end=4, end_ms=90)])
+                    yield SpeakResponse(utterance_id=response.utterance_id, marks=marks)
+
+    path = tmp_path / "out.srt"
+    async with scripted_server(speech=Marked()) as (target, _):
+        arguments = ("--wav", str(tmp_path / "out.wav"), "--subtitles", str(path), "--trace")
+        process = await start("say", "--server", target, *arguments)
+        assert process.stdin is not None and process.stderr is not None
+        process.stdin.write(b"four")
+        while b"marks" not in await process.stderr.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 130
+    assert path.read_text() == "1\n00:00:00,000 --> 00:00:00,090\nfour\n"
+
+
+async def test_subtitles_that_cannot_be_written_are_told_before_anything_is_spoken(tmp_path: Path) -> None:
+    audio, folder = tmp_path / "out.wav", tmp_path / "folder.srt"
+    folder.mkdir()
+    async with scripted_server() as (target, _):
+        told = await sonorant("say", "x", "--server", target, "--wav", str(audio), "--subtitles", str(folder))
+    assert told == (1, b"", f"sonorant: {folder}: Is a directory\n") and not audio.exists()
 
 
 async def test_a_reader_of_stdout_that_goes_away_is_no_crash() -> None:

@@ -60,7 +60,8 @@ class _NamedFile(io.FileIO):
             raise
 
 
-def _new_file(path: Path) -> BinaryIO:
+def new_file(path: Path) -> BinaryIO:
+    """Make a file; what goes wrong with it later names it, too."""
     return io.BufferedWriter(_NamedFile(path, "w"))
 
 
@@ -70,7 +71,7 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     if str(path) == "-":
         yield stdout()
     else:
-        with _new_file(path) as file:
+        with new_file(path) as file:
             yield file
 
 
