@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 SHAPES = '{"partial": "..."}, {"final": "..."}, or a message of a recognizer that docs/asr.md names'
+MAX_NUMBER = 2**53  # JSON's may have any length, and Python's JSON has NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ def parse_object(line: str) -> dict[str, Any]:
     """Raises ValueError."""
     try:
         message = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"not JSON ({error})") from error
     if not isinstance(message, dict):
         raise ValueError(f"a JSON object is needed: {SHAPES}")
@@ -86,7 +87,7 @@ def text_of(value: object, name: str) -> str:
 
 
 def _number(value: object, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < MAX_NUMBER:
         raise ValueError(f"{name} is {value!r}, not a number")
     return float(value)
 

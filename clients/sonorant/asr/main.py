@@ -21,7 +21,7 @@ from sonorant.asr.report import summary
 from sonorant.cli.config_arguments import whole_number
 from sonorant.cli.stdin import stdin_lines
 from sonorant.client.client import DEFAULT_TARGET, SpeechClient
-from sonorant.client.configs import synthesis_config
+from sonorant.client.configs import LONGEST_IDLE_MS, synthesis_config
 from sonorant.client.errors import SpeechError, error_text, from_status
 from sonorant.client.events import Event
 from sonorant.client.interrupts import run_until_signal
@@ -31,6 +31,7 @@ from sonorant.client.listening.playback import PlaybackMeter
 from sonorant.client.speaking.session import Session
 from sonorant.tts.v1.synthesis_pb2 import FinishReason, UtteranceDone, Warning
 
+SENT_S = 1.0  # after the session's end, within which all was sent if its end was ours
 REVISABLE_LEAD_MS = 300  # short, because audio that was sent cannot be revised
 
 EXAMPLES = """\
@@ -100,7 +101,7 @@ async def run(args: argparse.Namespace) -> int:
     max_lead_ms = 0 if args.out else REVISABLE_LEAD_MS if args.revise else None
     async with (
         SpeechClient(args.server) as client,
-        client.speak(config, max_lead_ms=max_lead_ms) as session,
+        client.speak(config, max_lead_ms=max_lead_ms, idle_timeout_ms=LONGEST_IDLE_MS) as session,
         _output(args.out, session.started.audio.sample_rate_hz) as write,
     ):
         interpreter = _Interpreter(session, policy, write)
@@ -108,14 +109,18 @@ async def run(args: argparse.Namespace) -> int:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(interpreter.relay.send(heard))
                 await interpreter.listener.read(interpreter.events(session))
-                sending.cancel()  # the server may have ended the session before the end of the text
+                await asyncio.wait([sending], timeout=SENT_S)
+                is_cut = sending.cancel()
         except ExceptionGroup as group:
             raise group.exceptions[-1] from None  # the last error is the reader's, which says why the session ended
     report = interpreter.listener.meter.report()
     ttfa_s = report.ttfa_s if report.audio_s else None
     for line in summary(interpreter.delays_s, policy.num_contradicted, ttfa_s, report.audio_s):
         _note(line)
-    return 0 if report.audio_s else 1
+    if is_cut:
+        idle_min = session.started.idle_timeout_ms / 60_000
+        _note(f"asr: the server ended the session; it does so after {idle_min:g} min without a word")
+    return 0 if report.audio_s and not is_cut else 1
 
 
 class _Interpreter:

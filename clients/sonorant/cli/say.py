@@ -21,7 +21,7 @@ from sonorant.cli.progress import Progress
 from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
 from sonorant.client.client import SpeechClient
-from sonorant.client.configs import COMMIT_MODES, scheduling, text_policy
+from sonorant.client.configs import COMMIT_MODES, LONGEST_IDLE_MS, scheduling, text_policy
 from sonorant.client.events import Resumed
 from sonorant.client.listening import audio_out
 from sonorant.client.listening.listener import Listener
@@ -115,6 +115,7 @@ async def run(args: argparse.Namespace) -> int:
             config_of(args, _encoding(args)),
             timestamps=args.subtitles is not None or progress.is_shown,
             max_lead_ms=max_lead_ms,
+            idle_timeout_ms=LONGEST_IDLE_MS,
             trace=trace,
             text=text,
             end=bool(text),
@@ -208,8 +209,10 @@ def _output(args: argparse.Namespace, sample_rate_hz: int) -> AbstractAsyncConte
 
 @asynccontextmanager
 async def _subtitled(file: Path | None, marks: list[Mark]) -> AsyncIterator[None]:
-    """Write the words that have come, also if the speech is broken off: the file of its audio has them, too. The file is
-    opened first, so that nobody waits for a whole book to be told that it cannot be written."""
+    """Write the words that have come, also if the speech is broken off: the file of its audio has them, too.
+
+    The file is opened first, so that nobody waits for a whole book to be told that it cannot be written.
+    """
     if file is None:
         yield
         return

@@ -19,6 +19,8 @@ from sonorant.tts.v1.synthesis_pb2 import (
 )
 from sonorant.tts.v1.voice_pb2 import ReferenceAudio, VoiceMix, VoiceSelector
 
+LONGEST_IDLE_MS = 3_600_000  # for a session whose text may pause for longer than the two minutes that are usual
+
 
 def _names(enum: Any, prefix: str) -> tuple[str, ...]:
     """Return the names in an enum of the contract, as people write them, but for the unspecified one."""

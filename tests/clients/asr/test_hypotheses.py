@@ -54,6 +54,9 @@ def test_shapes(message: object, hypotheses: list[Hypothesis]) -> None:
     ("line", "says"),
     [
         ("so it is", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('{"final": "a", "time_ms": NaN}', "time_ms is nan, not a number"),
+        ('{"final": "a", "time_ms": 1' + "0" * 400 + "}", "not a number"),
         ('["partial"]', "a JSON object is needed"),
         ("{}", "found nothing"),
         ('{"channel": {}}', "found channel"),

@@ -46,6 +46,7 @@ async def test_say_writes_a_wav_file_and_reports(tmp_path: Path) -> None:
         assert line in stderr
     config = speech.received[0].config
     assert config.synthesis.sampling.seed == 7 and config.max_lead_ms == 0
+    assert config.idle_timeout_ms == 3_600_000, "who writes the text may pause for minutes"
 
 
 async def test_say_writes_an_ogg_file_as_it_comes(tmp_path: Path) -> None:
