@@ -101,7 +101,7 @@ def test_two_thousand_texts_of_a_language_that_is_named_or_guessed(small_tokeniz
     for number in range(2000):
         text, named = text_in(language, chance), language if number % 2 else None
         assert pushed(western, text, chance, named) == western.encode(text, named), text
-        assert all(said(char, "western") == char for char in western.given(text, named)), text
+        assert all(char in "—/" or said(char, "western") == char for char in western.given(text, named)), text
 
 
 @pytest.mark.slow

@@ -59,8 +59,8 @@ _PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
 _STOPS = frozenset(".,;:!?")
 _POINTS = frozenset(".,")  # within numbers
 _ENDS = _STOPS | frozenset("%")  # stand at the end of a word, as letters and digits do
-# "1st", "2nd", "3rd", "4th", "1990s", "1er", "3ª": other letters behind a number are a word of their own, as in "5kg".
-_ORDINALS: Mapping[Characters, str] = {"ascii": "srnt", "western": "srnteèºª"}
+# "1st", "2nd", "3rd", "4th", "1990s", "1er", "3ª", "20h": other letters behind a number are a word, as in "5kg".
+_ORDINALS: Mapping[Characters, str] = {"ascii": "srnt", "western": "srnteèhºª"}
 _SIGNS = _STOPS | frozenset("'\"-%@")
 # Signs of ASCII that no prose has: what they mean, where the characters around them, and blanks, are such.
 _MEANINGS: Mapping[str, tuple[str, str]] = {
@@ -123,6 +123,8 @@ def _folded(char: str, characters: Characters, language: str) -> str:
         return _apart(in_language(_SAID[char], language))
     if char in _FRACTIONS:
         return _apart(in_language(_FRACTIONS[char], language))
+    if char == "—" and characters == "western" and language != "english":  # other languages write dialogues with it
+        return char
     if category == "Pd" or name == "MINUS SIGN":
         return "-" if any(kind in name for kind in _HYPHENS) else " - "
     if (category[0] in "PS" or category == "Lm") and any(quote in name for quote in _QUOTES):
@@ -261,8 +263,6 @@ class FoldedStream:
                     given, self._last, self._gap = f"{given}-", "-", False
             if self._last.isdecimal() and each.isalpha() and each not in _ORDINALS[self._characters]:
                 self._gap = True
-            if each.isdecimal() and self._is_after_hours():
-                self._gap = True
             if self._gap and each.isalnum() and (self._last.isalnum() or self._last in _ENDS):
                 given += " "
                 self._num_letters = 0
@@ -286,10 +286,12 @@ class FoldedStream:
                 self._run += sign
                 self._place += sign
             return ""
-        pattern, words = _MEANINGS.get(self._run, ("", ""))
+        run, (pattern, words) = self._run, _MEANINGS.get(self._run, ("", ""))
         is_meant = words and regex.fullmatch(pattern, self._place + sign)
         self._run, self._place = "", sign
-        return f"{GAP}{self._words(words)} " if is_meant else ""
+        if not is_meant:
+            return ""
+        return run if (meant := self._words(words)) == run else f"{GAP}{meant} "
 
     def _said(self, char: str, following: str) -> str:
         if self._language is None:
@@ -313,11 +315,6 @@ class FoldedStream:
         if char == "#" and self._num_letters == 1 and self._last.isupper():  # "C#"
             return _apart("sharp")
         return self._alone(char) if unit is None else _apart(self._words(unit))
-
-    def _is_after_hours(self) -> bool:
-        """Whether what came out last ends with the "h" of "20h30"."""
-        is_apart = self._before == " " or self._before.isdecimal()
-        return self._last == "h" and is_apart and self._characters != "ascii"
 
     def _is_ordinal(self) -> bool:
         """Whether the sign for degrees stands in for "º" here: in "n° 5", and in "1°", which is a day or a place."""
