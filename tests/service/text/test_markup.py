@@ -102,6 +102,13 @@ def table(title: str) -> list[list[str]]:
     return [[cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
+def test_phonemes_are_not_spelled_as_english_in_another_language() -> None:
+    written = 'Hola, <phoneme ph="xwan">Juan</phoneme>.'
+    assert read(SSML, written)[0] == ["Hola, khwahn."]
+    said, reading = read(WrittenAs(TextFormat.SSML, is_english=False), written)
+    assert said == ["Hola, Juan."] and [*reading.ignored] == ["phoneme"]
+
+
 @pytest.mark.parametrize("row", table("not by a partner that may come later:"), ids=lambda row: row[0])
 def test_markdown(row: list[str]) -> None:
     written, said = (ast.literal_eval(cell[1:-1]) for cell in row[1:])

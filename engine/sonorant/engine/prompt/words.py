@@ -12,8 +12,11 @@ _WORDS: Mapping[str, Mapping[str, str]] = {language: table.get("words", {}) for 
 
 
 def _languages_of(tells: Mapping[str, Iterable[str]]) -> Mapping[str, Sequence[str]]:
-    each = {tell for of_language in tells.values() for tell in of_language}
-    return {tell: [language for language, of_language in tells.items() if tell in of_language] for tell in each}
+    languages: dict[str, list[str]] = {}
+    for language, of_language in tells.items():
+        for tell in of_language:
+            languages.setdefault(tell, []).append(language)
+    return languages
 
 
 # The languages in which a word is frequent, and those that have a character which English has not

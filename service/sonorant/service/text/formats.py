@@ -22,6 +22,7 @@ class WrittenAs:
     format: TextFormat = TextFormat.PLAIN
     leave_out: frozenset[Part] = frozenset()  # of markdown
     directions: Directions | None = None  # those in brackets; not of SSML
+    is_english: bool = True  # or may be: phonemes of SSML are spelled as English would
     # Makes the reader of such a text; None: it is said as it is.
     markup: Callable[[], Markup] | None = field(init=False, compare=False, repr=False)
 
@@ -33,7 +34,7 @@ class WrittenAs:
             case TextFormat.MARKDOWN:
                 markup = partial(Markdown, self.leave_out, self.directions)
             case TextFormat.SSML:
-                markup = Ssml
+                markup = partial(Ssml, self.is_english)
         object.__setattr__(self, "markup", markup)
 
 

@@ -6,6 +6,7 @@ docs/text.md has a table of what is served.
 
 import html
 import unicodedata
+from collections.abc import Mapping
 
 import regex
 
@@ -43,8 +44,9 @@ _HIDDEN = "hidden"  # how the text inside of `sub` is read
 
 
 class Ssml(Markup):
-    def __init__(self) -> None:
+    def __init__(self, is_english: bool) -> None:
         super().__init__()
+        self._is_english = is_english
         # Elements, how their text is read ("" = as it is), and the manner around them.
         self._open: list[tuple[str, str, Manner]] = []
         self._said = ""  # the last of what was said
@@ -123,7 +125,7 @@ class Ssml(Markup):
             mode, self._spelled = mode or _SPELLED.get(asked, ""), ""
             if asked not in _SPELLED:
                 self.ignored[f"say-as {asked}".strip()] = None
-        elif name == "phoneme" and (spoken := respelled(values.get("alphabet", "ipa"), values.get("ph", ""))):
+        elif name == "phoneme" and self._is_english and (spoken := _respelled(values)):
             said = said if is_hidden else Said(num_written, spoken)
             mode = _HIDDEN
         elif name in ("p", "s") and not is_hidden and self._said and not self._said[-1].isspace():
@@ -173,6 +175,10 @@ class Ssml(Markup):
         if "time" in values:
             self.ignored["break time"] = None
         return _STRENGTHS_MS.get(values.get("strength", ""), _STRENGTHS_MS["medium"])
+
+
+def _respelled(values: Mapping[str, str]) -> str:
+    return respelled(values.get("alphabet", "ipa"), values.get("ph", ""))
 
 
 def _times(rate: str, around: float) -> float | None:

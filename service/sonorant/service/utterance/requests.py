@@ -29,6 +29,7 @@ from sonorant.service.text.formats import PLAIN, TextFormat, WrittenAs
 from sonorant.service.text.markdown import Part
 from sonorant.service.text.pronunciations import Lexicon, check_pronunciations
 from sonorant.service.text.segmenter import TextPolicy
+from sonorant.service.text.sentences import AUTO, language_code
 from sonorant.service.utterance.receipts import Receipts
 from sonorant.service.utterance.scheduling import AT_ONCE, Scheduling
 from sonorant.service.voices.choice import VoiceChoice
@@ -244,7 +245,8 @@ def _written_as(config: synthesis_pb2.SynthesisConfig, default: TextFormat, path
     if config.directions and text_format is TextFormat.SSML:
         raise InvalidField(f"{path}.directions", "SSML has elements in their place; leave it unset, or set text_format")
     directions = Directions(are_followed=follows) if config.directions else None
-    return WrittenAs(text_format, frozenset(parts[number] for number in config.leave_out), directions)
+    is_english = language_code(config.language) in (AUTO, "en")
+    return WrittenAs(text_format, frozenset(parts[number] for number in config.leave_out), directions, is_english)
 
 
 def _check_with_engine(
