@@ -117,12 +117,14 @@ train-voice: setup ## train a voice from nothing on one GPU, 30 minutes (docs/bu
 	@$(BIN)/python -m sonorant.training --out voice-training $(ARGS)
 
 VOICES ?= linden wren
-judge-voice: setup ## judge voices and write a page to hear them (ARGS="--model DIR" VOICES="linden wren" WITH="other judged folders")
+judge-voice: setup ## judge voices and write a page to hear them (ARGS="--model DIR" VOICES="linden wren" LANGUAGES="spanish french" WITH="other judged folders")
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ./clients --editable '.[train]'
 	@mkdir -p voice-training
-	@for lines in everyday special held-out; do \
+	@for lines in everyday special held-out $(addprefix everyday.,$(LANGUAGES)); do \
+	  case $$lines in everyday.*) language=$${lines#*.};; *) language=english;; esac; \
 	  $(BIN)/python -m sonorant.training.evaluation.sentences $$lines $(VOICES) >voice-training/$$lines.tsv && \
-	  $(BIN)/python -m sonorant.training.evaluation.recite voice-training/$$lines.tsv --out voice-training/$$lines $(ARGS) && \
+	  $(BIN)/python -m sonorant.training.evaluation.recite voice-training/$$lines.tsv --out voice-training/$$lines \
+	    --language $$language $(ARGS) && \
 	  $(BIN)/python -m sonorant.training.evaluation.judge voice-training/$$lines || exit 1; done
 	@$(BIN)/python -m sonorant.training.evaluation.page $(WITH) voice-training/everyday --out voice-training/listen.html
 

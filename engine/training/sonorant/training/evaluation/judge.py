@@ -50,7 +50,7 @@ def hear_all(folder: Path, num_processes: int) -> list[Heard]:
 def _hear(job: tuple[Path, Sequence[dict[str, Any]]]) -> list[Heard]:
     folder, reports = job
     special = special_sentences()
-    recognizers: dict[str, Recognizer] = {"whisper": Whisper(), "pocketsphinx": Dictation()}
+    recognizers: dict[str, dict[str, Recognizer]] = {}  # by language
     result = []
     for report in reports:
         path = folder / f"{report['number']:05d}.wav"
@@ -64,22 +64,30 @@ def _hear(job: tuple[Path, Sequence[dict[str, Any]]]) -> list[Heard]:
             "click_dbfs": _level_dbfs(samples[: round(CLICK_S * CODEC_RATE_HZ)]),
             "duration_s": len(samples) / CODEC_RATE_HZ,
         }
-        words = {name: recognizer.hear(narrow) for name, recognizer in recognizers.items()}
+        language = language_of(report)
+        if language not in recognizers:
+            english: dict[str, Recognizer] = {"pocketsphinx": Dictation()} if language == "english" else {}
+            recognizers[language] = {"whisper": Whisper(language), **english}
+        words = {name: recognizer.hear(narrow) for name, recognizer in recognizers[language].items()}
         text = report["text"]
         kind, spoken = special.get(text, ("digits" if any(c.isdigit() for c in text) else "", text))
         result.append(Heard(report["voice"], report, words, measures, kind, spoken))
     return result
 
 
+def language_of(report: dict[str, Any]) -> str:
+    return str(report.get("language") or "english")
+
+
 def figures(heard: Sequence[Heard]) -> dict[str, float]:
-    """What the table says of one voice."""
+    """What the table says of one voice in one language."""
     result = {"lines": float(len(heard))}
     kinds: dict[str, list[Heard]] = {}
     for h in heard:
         kinds.setdefault(h.kind, []).append(h)
     for kind, lines in kinds.items():
-        for recognizer in ("whisper", "pocketsphinx"):
-            pairs = [(words_of(h.spoken), h.words[recognizer]) for h in lines]
+        for recognizer in heard[0].words:
+            pairs = [(words_of(h.spoken, language_of(h.report)), h.words[recognizer]) for h in lines]
             result[f"wer_{kind}_{recognizer}" if kind else f"wer_{recognizer}"] = error_rate(pairs)
     for name in heard[0].measures:
         result[name] = float(np.nanmean([h.measures[name] for h in heard]))

@@ -36,11 +36,15 @@ async def recite(args: argparse.Namespace) -> int:
 
         async def line(number: int, voice: str, text: str) -> dict[str, Any]:
             config = synthesis_config(
-                encoding="pcm_s16le", non_streaming_mode=args.non_streaming_mode, **_voice(args, voice), **sampling
+                encoding="pcm_s16le",
+                language=args.language,
+                non_streaming_mode=args.non_streaming_mode,
+                **_voice(args, voice),
+                **sampling,
             )
             async with slots:
                 report = await _speak(client, config, text, args.out / f"{number:05d}.wav", whole=args.one_shot)
-            return {"number": number, "voice": voice, "text": text, **report}
+            return {"number": number, "voice": voice, "language": args.language, "text": text, **report}
 
         reports = await asyncio.gather(*(line(i, voice, text) for i, (voice, text) in enumerate(lines)))
     (args.out / "report.jsonl").write_text("".join(json.dumps(report) + "\n" for report in reports), encoding="utf-8")
@@ -122,6 +126,7 @@ def main() -> None:
     parser.add_argument(
         "--transcripts", action="store_true", help="clone with the words of the recordings, in DIR/VOICE.txt"
     )
+    parser.add_argument("--language", default="", help="of all lines; default: the server's, and English for the judge")
     parser.add_argument("--parallel", type=int, default=4)
     parser.add_argument(
         "--temperature", type=float, help="for all sampling; 0: always the likeliest; default: the checkpoint's"

@@ -1,7 +1,8 @@
 """The sentences of the evaluation, which the text stage keeps out of training.
 
-`python -m sonorant.training.evaluation.sentences everyday VOICE ...` (or `special`, `held-out`) prints them in the form
-which `recite.py` reads: every everyday and special sentence in each voice, the others in one voice after another.
+`python -m sonorant.training.evaluation.sentences everyday VOICE ...` (or `everyday.french`, `special`, `held-out`)
+prints them in the form which `recite.py` reads: every everyday and special sentence in each voice, the others in one
+voice after another.
 """
 
 import sys
@@ -37,8 +38,9 @@ def special_sentences() -> Mapping[str, tuple[str, str]]:
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["everyday", *voices] if voices:
-            lines = [(voice, text) for voice in voices for text in everyday_sentences()]
+        case [name, *voices] if voices and name.startswith("everyday"):
+            language = name.partition(".")[2] or "english"
+            lines = [(voice, text) for voice in voices for text in everyday_sentences(language)]
         case ["special", *voices] if voices:
             lines = [(voice, text) for voice in voices for text in special_sentences()]
         case ["held-out", *voices] if voices:
