@@ -17,10 +17,11 @@ from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.offline import synthesize
 from sonorant.training.codec.decoder import decode_latents, layers_of
+from sonorant.training.codec.export import write_codec_config
 from sonorant.training.codec.narrow import narrowed
 from sonorant.training.codec.reload import load_code2wav
 from sonorant.training.codec.settings import SMALL_CODEC
-from sonorant.training.codec.train import CodecTraining, train_decoder
+from sonorant.training.codec.train import CodecTraining, train_codec, train_decoder
 from tests.training.spoken_shards import shard_of
 
 CPU = torch.device("cpu")
@@ -34,6 +35,7 @@ SETTINGS = replace(
     period_channels=(2, 4),
     spectral_channels=2,
     max_frames=2_000,
+    stage1_crops=((2, 1),),
     max_steps=1,
 )
 
@@ -57,7 +59,13 @@ def test_it_sounds_like_the_wide_one(width: int, most: float) -> None:
     assert (made - samples).square().mean() <= most * samples.square().mean()
 
 
-def codec_training(folder: Path) -> CodecTraining:
+def write_noise(folder: Path) -> None:
+    noise = np.random.default_rng(0).normal(0, 1000, 600 * 1920).astype(np.int16)
+    silent = shard_of([np.zeros((300, 6), np.int16)] * 2)
+    replace(silent, audio=noise).save(folder / "audio" / "00000.npz")
+
+
+def codec_training(folder: Path, weights_from: Path | None = None) -> CodecTraining:
     return CodecTraining(
         checkpoint=folder / "checkpoint",
         settings=SETTINGS,
@@ -68,7 +76,7 @@ def codec_training(folder: Path) -> CodecTraining:
         watch=lambda: None,
         ends_at_s=time.time() + 100,
         seed=1,
-        weights_from=None,
+        weights_from=weights_from,
         rate=1.0,
         eager=False,
     )
@@ -76,9 +84,7 @@ def codec_training(folder: Path) -> CodecTraining:
 
 def test_a_wider_decoder_is_made_as_narrow_as_wanted_and_trained(tmp_path: Path) -> None:
     shutil.copytree(BASE, tmp_path / "checkpoint")
-    noise = np.random.default_rng(0).normal(0, 1000, 600 * 1920).astype(np.int16)
-    silent = shard_of([np.zeros((300, 6), np.int16)] * 2)
-    replace(silent, audio=noise).save(tmp_path / "audio" / "00000.npz")
+    write_noise(tmp_path)
     before, config = load_checkpoint(BASE).codec, tmp_path / "checkpoint" / "speech_tokenizer" / "config.json"
     train_decoder(codec_training(tmp_path))
     after = load_checkpoint(tmp_path / "checkpoint").codec
@@ -93,3 +99,16 @@ def test_a_wider_decoder_is_made_as_narrow_as_wanted_and_trained(tmp_path: Path)
     soundfile.write(reference, 0.1 * np.sin(np.arange(24000) / 30), 24000)
     spoken = synthesize("Hello.", model=tmp_path / "checkpoint", reference=reference, x_vector_only=True, max_frames=3)
     assert len(spoken.samples) == 1920 * len(spoken.codes) > 0
+
+
+def test_a_codec_goes_on_from_one_with_a_wider_decoder(tmp_path: Path) -> None:
+    shutil.copytree(BASE, tmp_path / "checkpoint")
+    write_codec_config(tmp_path / "checkpoint" / "speech_tokenizer", SETTINGS)
+    write_noise(tmp_path)
+    widths: list[int] = []
+
+    def remember_width() -> None:  # while others begin to encode with what is there
+        widths.append(load_code2wav(tmp_path / "checkpoint").config.decoder_dim)
+
+    train_codec(codec_training(tmp_path, BASE), remember_width)
+    assert [*widths, load_code2wav(tmp_path / "checkpoint").config.decoder_dim] == [WIDTH, WIDTH]
