@@ -91,8 +91,10 @@ class Turn:
         return self._text
 
     def say(self, text: str) -> None:
-        """Append text exactly as it is. Text after `end`, or after the end of the turn, is dropped."""
+        """Append text exactly as it is. Text after `end`, or after the end of the turn, is dropped. Half of a surrogate
+        pair, as of an emoji that a language model has cut in two, becomes U+FFFD, which is not said."""
         if not self.text_ended and not self.over:
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
             self._text += text
             self._to_send.put_nowait(text)
 

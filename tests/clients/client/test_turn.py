@@ -38,6 +38,21 @@ async def test_text_goes_out_as_it_comes_and_audio_comes_in() -> None:
         assert speech.received[0].config.max_lead_ms == 500
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_half_an_emoji_costs_no_more_than_itself(at_once: bool) -> None:
+    async with scripted_server() as (target, _), SpeechClient(target) as client:
+        turn = Turn(client, synthesis_config())
+        if not at_once:
+            turn.say("A")
+            await anext(turn)
+        turn.say("Yes \ud83d")
+        turn.say("\ude00 no \U0001f600")
+        turn.end()
+        assert [event.data async for event in turn if isinstance(event, AudioChunk)]
+        await turn.close()
+        assert turn.text.removeprefix("A") == "Yes \ufffd\ufffd no \U0001f600"
+
+
 async def test_text_that_is_there_at_once_is_sent_with_the_call() -> None:
     async with scripted_server() as (target, speech), SpeechClient(target) as client:
         speech.greets_after_text = True  # it would wait for ever for a client that waits for it
