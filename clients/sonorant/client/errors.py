@@ -139,7 +139,9 @@ def session_is_finished() -> SpeechError:
 
 
 def call_was_cancelled() -> SpeechError:
-    message = "the call was cancelled: its session was left, or a task was cancelled while it read or wrote"
+    message = (
+        "the call was cancelled: its session was left, its client closed, or a task cancelled while it read or wrote"
+    )
     return SpeechError(grpc.StatusCode.CANCELLED, message)
 
 

@@ -22,7 +22,7 @@ from sonorant.client.events import ConnectionLost, Event, Message, Resumed
 from sonorant.client.speaking.journal import Journal
 from sonorant.client.speaking.session_verbs import SessionVerbs
 from sonorant.client.transport.call_opener import CallOpener
-from sonorant.client.transport.connections import Connections
+from sonorant.client.transport.connections import ClientClosed, Connections
 from sonorant.client.transport.outage import Outage
 from sonorant.client.transport.response_reader import ResponseReader
 from sonorant.client.transport.retries import Retry, call_with_retries, time_limit
@@ -324,6 +324,8 @@ class Session(SessionVerbs):
                 error = refused
                 if not (is_lost(refused) or is_full(refused)):
                     raise from_rpc_error(refused, self._target) from None
+            except (grpc.aio.UsageError, ClientClosed):  # the first is gRPC's word for it
+                raise call_was_cancelled() from None
             except (asyncio.InvalidStateError, TimeoutError):
                 pass
             else:

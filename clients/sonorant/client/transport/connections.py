@@ -21,6 +21,11 @@ MAX_SEARCHES = 64
 LINGER_S = 10.0
 
 
+class ClientClosed(RuntimeError):
+    def __init__(self) -> None:
+        super().__init__("this client is closed; make another one")
+
+
 class Connections:
     """The two connections of one client, and which of them new calls use."""
 
@@ -50,7 +55,7 @@ class Connections:
 
     def _open(self) -> None:
         if self._is_closed:
-            raise RuntimeError("this client is closed; make another one")
+            raise ClientClosed
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop

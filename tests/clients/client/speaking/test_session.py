@@ -1,6 +1,7 @@
 """Sessions that lose their server, against a real one that breaks off as if it had died."""
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -52,6 +53,23 @@ async def test_text_that_is_written_while_nobody_reads_reaches_the_next_server()
             events = [event.payload async for event in session]
     assert [type(event) for event in events] == [ConnectionLost, Resumed, AudioChunk, UtteranceDone]
     assert events[2].num_samples == len("lost kept")
+
+
+async def test_a_session_that_looks_for_a_server_says_that_its_client_was_closed() -> None:
+    async with AsyncExitStack() as server:
+        target, speech = await server.enter_async_context(scripted_server())
+        speech.resumable = True
+        client = SpeechClient(target)
+        async with client.speak() as session:
+            await session.send_text("one ")
+            assert isinstance((await anext(session)).payload, UtteranceStarted)
+            assert isinstance((await anext(session)).payload, AudioChunk)
+            await server.aclose()
+            assert isinstance((await anext(session)).payload, ConnectionLost)
+            reading = asyncio.create_task(session.read())
+            await client.close()
+            with pytest.raises(SpeechError, match="its client closed"):
+                await reading
 
 
 async def test_a_cancelled_utterance_is_not_resumed() -> None:
