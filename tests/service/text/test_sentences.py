@@ -7,7 +7,7 @@ import sentencex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sonorant.service.text.sentences import AUTO, Sentences, certain_end, first_end, language_code
+from sonorant.service.text.sentences import AUTO, Sentences, certain_end, first_end, language_code, segment
 
 WORDS = (
     "Hello world Dr. Smith e.g. 3.5 U.S. he said \"Go. Now.\" (Yes.) yes. OK! What? ... I p.m. Tom's don't end. Then "
@@ -208,6 +208,15 @@ def test_abbreviations_numbers_and_quotations_of_other_languages(code: str) -> N
         sentences = Sentences(code)
         found = [sentence for piece in pieces for sentence in sentences.push(piece)]
         assert [sentence.strip() for sentence in [*found, sentences.rest()]] == lines
+
+
+def test_lines_of_lists_and_dialogues_are_sentences() -> None:
+    text = "Sí, señor.\n— no lo sé, dijo.\n- así es todo.\n\n—Vamos. Otra vez aquí."
+    assert [part.strip() for part in segment(text, AUTO)][:3] == ["Sí, señor.", "— no lo sé, dijo.", "- así es todo."]
+    assert [part.strip() for part in segment("Habló la Sra.\n\nOtra vez.", "es") if part.strip()] == [
+        "Habló la Sra.",
+        "Otra vez.",
+    ]
 
 
 def test_a_text_whose_language_is_not_named_has_abbreviations_of_all() -> None:

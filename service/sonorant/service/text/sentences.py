@@ -7,7 +7,7 @@ only on the text, not on how it comes in pieces, and the work is proportional to
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
 from pathlib import Path
 
@@ -39,30 +39,17 @@ _AT_END = re.compile(r"""[.!?…‥‼⁇⁈⁉‽。．！？｡؟۔।॥։።
 _AFTER_MARK = re.compile(r"[\s。！？｡]\Z")
 # A "." may belong to a number, an initial or an ellipsis, whatever follows.
 _DOUBTFUL = re.compile(r"(?:\d|\b\w|\.)\.[^\w\s]*\s*\Z|…\s*\Z")
-_ABBREVIATIONS: Mapping[str, Mapping[str, str]] = tomllib.loads(
-    Path(__file__).with_name("abbreviations.toml").read_text(encoding="utf-8")
-)
+_ABBREVIATIONS: Mapping[str, Mapping[str, frozenset[str]]] = {
+    code: {kind: frozenset(abbreviated.split()) for kind, abbreviated in kinds.items()}
+    for code, kinds in tomllib.loads(Path(__file__).with_name("abbreviations.toml").read_text(encoding="utf-8")).items()
+}
 AUTO = "auto"  # in place of a language's code: the text may be in any
-_HERE = "\0"  # stands where `sentencex` ends a sentence
-
-
-def _going_on(codes: Sequence[str]) -> re.Pattern[str]:
-    """Return what tells, in some languages, that the sentence goes on at `_HERE`."""
-    words, numbers = (
-        "|".join(sorted(re.escape(each) for code in codes for each in _ABBREVIATIONS[code][kind].split()))
-        for kind in ("words", "numbers")
-    )
-    begin = r"""(?:\A|[\s(«"'’“-])"""
-    return re.compile(
-        rf"{begin}(?i:{words})\.\s*{_HERE}|{begin}(?i:{numbers})\.\s*{_HERE}(?:\d|[IVX]{{2}}|[IVX]\b)"
-        # An initial: "D. Juan", "M. Dupont"; within "n.º", "a.C.", "J.-P."; who speaks: "—Sí —dijo".
-        rf"|{begin}[A-ZÀ-Ý]\.\s+{_HERE}[A-ZÀ-Ý]|\b[^\W\d]{{1,2}}\.{_HERE}[\w-]|{_HERE}[—–-]\s?(?:[a-zà-ÿ]|\Z)"
-        # A short word before one that begins no sentence: "p. ex. a", "EE. UU. es". People write English in lower case.
-        + (rf"|\b[^\W\d]{{1,4}}\.\s+{_HERE}[a-zà-ÿ]" if len(codes) == 1 else "")
-    )
-
-
-_GOES_ON = {code: _going_on([code]) for code in _ABBREVIATIONS} | {AUTO: _going_on([*_ABBREVIATIONS])}
+_OF_AUTO = {
+    kind: frozenset().union(*(kinds[kind] for kinds in _ABBREVIATIONS.values())) for kind in ("words", "numbers")
+}
+_BEFORE_WORD = re.compile(r"""[\s(«"'’“-]""")
+_NUMBER = re.compile(r"\d|[IVX]{2}|[IVX]\b")
+_WHO_SPEAKS = re.compile(r"[—–]\s?(?:[a-zà-ÿ]|\Z)")  # "—¿Sí? —dijo"
 _CODES = {
     "chinese": "zh", "english": "en", "french": "fr", "german": "de", "italian": "it", "japanese": "ja",
     "korean": "ko", "portuguese": "pt", "russian": "ru", "spanish": "es",
@@ -78,12 +65,34 @@ def language_code(language: str) -> str:
 def segment(text: str, code: str) -> list[str]:
     """Cut a text behind its sentences, as well as can be said without the text after it."""
     parts = list[str]()
+    abbreviated = _OF_AUTO if code == AUTO else _ABBREVIATIONS.get(code)
     for part in sentencex.segment("en" if code == AUTO else code, text):
-        if parts and code in _GOES_ON and _GOES_ON[code].search(f"{parts[-1][-_MUCH_CHARS:]}{_HERE}{part[:3]}"):
+        if parts and abbreviated and _goes_on(parts[-1][-_MUCH_CHARS:], part[:3], abbreviated):
             parts[-1] += part
         else:
             parts.append(part)
     return parts
+
+
+def _goes_on(before: str, after: str, abbreviated: Mapping[str, frozenset[str]]) -> bool:
+    """Whether a sentence goes on where `sentencex` ends it."""
+    last = before.rstrip()
+    if _WHO_SPEAKS.match(after):
+        return "\n" not in before[len(last) :]
+    if not last.endswith(".") or before.count("\n", len(last)) > 1:
+        return False
+    word = _BEFORE_WORD.split(last[:-1])[-1]
+    if (lower := word.lower()) in abbreviated["words"]:
+        return True
+    if lower in abbreviated["numbers"] and _NUMBER.match(after):
+        return True
+    end = word.rpartition(".")[2]  # of "a.C", "C"
+    if last == before:  # "n.º", "a.C.", "J.-P."
+        return end.isalpha() and len(end) <= 2 and (after[0].isalnum() or after[0] == "-")
+    if len(word) == 1 and word.isupper() and after[0].isupper():  # "D. Juan", "M. Dupont"
+        return True
+    # A short word before one that begins no sentence: "p. ex. a", "EE. UU. es". People write English in lower case.
+    return abbreviated is not _OF_AUTO and end.isalpha() and len(end) <= 4 and after[0].islower()
 
 
 def ends_sentence(text: str) -> bool:
