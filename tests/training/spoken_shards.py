@@ -28,6 +28,7 @@ def shard_of(codes: list[Int16Array], voice: int = 0, each: int = 0) -> Shard:
     num_frames = np.array([len(c) for c in codes], np.int32)
     return Shard(
         rows=np.arange(len(codes), dtype=np.int32),
+        languages=np.zeros(len(codes), np.int8),
         voices=speakers.astype(np.int32),
         traits=rng.uniform(-1, 1, (len(codes), NUM_TRAITS)).astype(np.float32),
         teachers=np.zeros(len(codes), np.int8),

@@ -41,7 +41,9 @@ MIX = Mix(whole_text=0.5, pairs=0.5, sentences_of_speaker=2)
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     folder = tmp_path_factory.mktemp("base")
     write_codec_config(folder / "speech_tokenizer", TOY_BASE.codec)
-    write_config(folder, TOY_BASE.talker, TOY_BASE.speakers, (), BUILTIN_VOICE_DIR, folder / "speech_tokenizer")
+    write_config(
+        folder, TOY_BASE.talker, TOY_BASE.speakers, (), ("english",), BUILTIN_VOICE_DIR, folder / "speech_tokenizer"
+    )
     return load_checkpoint(folder)
 
 

@@ -10,9 +10,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from sonorant.training.languages import LANGUAGES
 from sonorant.training.references import NUM_MELS, SAMPLE_RATE_HZ
 from sonorant.training.settings import SpeakerEncoderSizes, SpeakerSettings, StackSizes, TalkerSettings
 
+TOKENIZER_FILE = "tokenizer.json"
 HEAD_DIM = 64
 CONTROL_IDS = 1024  # the official package bans so many ids at the end of the codec table, except the end token
 MAX_NEW_TOKENS = 1024
@@ -27,6 +29,7 @@ def write_config(
     settings: TalkerSettings,
     speakers: SpeakerSettings | None,
     voices: Sequence[str],
+    languages: Sequence[str],
     text_folder: Path,
     codec_folder: Path,
 ) -> None:
@@ -34,7 +37,7 @@ def write_config(
     With `speakers`, the checkpoint clones voices; otherwise it has `voices`."""
     encoder = _speaker_encoder(speakers.encoder, settings.stack.hidden_size) if speakers else {}
     codec = json.loads((codec_folder / "config.json").read_text())["decoder_config"]
-    tokenizer = json.loads((text_folder / "tokenizer.json").read_text(encoding="utf-8"))
+    tokenizer = json.loads((text_folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     text_ids = tokenizer["model"]["vocab"] | {t["content"]: t["id"] for t in tokenizer["added_tokens"]}
     num_codes, num_codebooks = codec["codebook_size"], codec["num_quantizers"]
     talker = {
@@ -55,7 +58,7 @@ def write_config(
         "codec_nothink_id": num_codes + 105,
         "codec_think_bos_id": num_codes + 106,
         "codec_think_eos_id": num_codes + 107,
-        "codec_language_id": {"english": num_codes + 50},
+        "codec_language_id": {language: num_codes + LANGUAGES[language] for language in languages},
         "spk_id": {voice: num_codes + 901 - i for i, voice in enumerate(voices)},
         "spk_is_dialect": dict.fromkeys(voices, False),
         "position_id_per_seconds": 13,
@@ -108,7 +111,7 @@ def write_config(
             "subtalker_dosample": False,
             **{f"subtalker_{name}": value for name, value in sampling.items()},
             "max_new_tokens": MAX_NEW_TOKENS,
-            "text_characters": "ascii",
+            "text_characters": "ascii" if tuple(languages) == ("english",) else "western",
             "max_segment_chars": MAX_SEGMENT_CHARS,
             "silent_first_frames": SILENT_FIRST_FRAMES,
             "ends_quieter_db": ENDS_QUIETER_DB,
@@ -156,7 +159,7 @@ def _stack(sizes: StackSizes) -> dict[str, Any]:
 
 
 def _write_tokenizer(folder: Path, tokenizer: Mapping[str, Any]) -> None:
-    _write_json(folder / "tokenizer.json", tokenizer)
+    _write_json(folder / TOKENIZER_FILE, tokenizer)
     _write_json(folder / "vocab.json", tokenizer["model"]["vocab"])
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in tokenizer["model"]["merges"]]
     (folder / "merges.txt").write_text("\n".join(("#version: 0.2", *merges, "")), encoding="utf-8")

@@ -18,7 +18,7 @@ from sonorant.training.codec.encode import encode_all
 from sonorant.training.codec.export import write_codec_config
 from sonorant.training.codec.train import CodecTraining, train_codec, train_decoder
 from sonorant.training.evaluation.sentences import everyday_sentences, held_out_sentences
-from sonorant.training.export import write_config
+from sonorant.training.export import TOKENIZER_FILE, write_config
 from sonorant.training.hearing.train import HearingTraining, train_hearing
 from sonorant.training.plots import plot_talker
 from sonorant.training.sentences import FILE_NAME, read_sentences
@@ -37,7 +37,6 @@ Stage = Literal["fetch", "text", "speech", "codec", "decoder", "codes", "talker"
 # Without those that train further what another run has left: `decoder`, and `hearing` of a checkpoint that clones.
 DEFAULT_STAGES: Sequence[Stage] = ("fetch", "text", "speech", "codec", "codes", "talker")
 LOG_FORMAT = "%(asctime)s %(name)s %(message)s"
-TOKENIZER_FILE = "tokenizer.json"
 DRAWS = {"flite": draw, "kokoro": draw_mixture}  # how a speaker of a checkpoint that clones is drawn
 TOKENIZER_TEXTS = 100_000  # of the list; with more, the 1024 tokens stay the same
 
@@ -101,7 +100,8 @@ def _write_configs(run: Run) -> None:
         write_codec_config(run.codec, settings.codec)
     elif run.codec_from and not run.codec.exists():
         shutil.copytree(run.codec_from / "speech_tokenizer", run.codec, dirs_exist_ok=True)
-    write_config(run.checkpoint, settings.talker, settings.speakers, tuple(settings.voices), run.text, run.codec)
+    voices, languages = tuple(settings.voices), tuple(settings.languages)
+    write_config(run.checkpoint, settings.talker, settings.speakers, voices, languages, run.text, run.codec)
 
 
 def write_text(run: Run) -> None:
@@ -121,11 +121,9 @@ def write_text(run: Run) -> None:
         languages=settings.languages,
         seed=run.seed,
     )
-    if run.weights_from:
-        shutil.copy(run.weights_from / TOKENIZER_FILE, run.text)  # the weights know no other tokens
-        return
     texts = [s.text for s in read_sentences(run.text)[:TOKENIZER_TEXTS]]
-    train_tokenizer(texts, settings.vocabulary, run.text / TOKENIZER_FILE)
+    known = run.weights_from / TOKENIZER_FILE if run.weights_from else None
+    train_tokenizer(texts, settings.vocabulary, run.text / TOKENIZER_FILE, known)
 
 
 def _with_teacher(run: Run) -> None:

@@ -76,7 +76,7 @@ FULL = TrainingSettings(
     languages={"english": 0.32, "spanish": 0.16, "french": 0.2, "italian": 0.16, "portuguese": 0.16},
     num_sentences=150_000,
     num_held_out=200,
-    vocabulary=1024,
+    vocabulary=2048,
     sentences_per_shard=256,
     codec=FULL_CODEC,
     talker=TalkerSettings(
@@ -88,7 +88,7 @@ FULL = TrainingSettings(
             BatchShape(num_rows=20, length=1024),
             Regularization(dropout=0.05, corrupted=0.08, own_frames=3072, predictor_frames=6144),
         ),
-        mix=Mix(whole_text=0.3),
+        mix=Mix(whole_text=0.3, auto_language=0.3),
         learning_rate=2e-3,
         own_history_from=0.4,
         store=StoreSizes(max_rows=64_000_000, max_frames=24_000_000, max_references=0),

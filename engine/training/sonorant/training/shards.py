@@ -11,7 +11,10 @@ import numpy.typing as npt
 
 from sonorant.engine.types import Int16Array
 from sonorant.training.alignment import AlignedSpeech
+from sonorant.training.languages import LANGUAGES
 from sonorant.training.speakers import VOICE_NAMES, Speaker
+
+_LANGUAGES = tuple(LANGUAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,7 @@ class Shard:
     """Several sentences end to end. A shard has either `audio` or `codes`; the other is empty."""
 
     rows: npt.NDArray[np.int32]  # [sentences] line of the sentence list
+    languages: npt.NDArray[np.int8]  # [sentences] index of languages.LANGUAGES
     voices: npt.NDArray[
         np.int32
     ]  # [sentences] who speaks: index of the checkpoint's voices, or a made speaker's first row
@@ -49,6 +53,7 @@ class Shard:
 @dataclass(frozen=True, slots=True)
 class SpokenSentence:
     row: int
+    language: str
     voice: int
     speaker: Speaker
     tokens: Sequence[int]
@@ -58,6 +63,7 @@ class SpokenSentence:
 def audio_shard(sentences: Sequence[SpokenSentence]) -> Shard:
     return Shard(
         rows=np.array([s.row for s in sentences], np.int32),
+        languages=np.array([_LANGUAGES.index(s.language) for s in sentences], np.int8),
         voices=np.array([s.voice for s in sentences], np.int32),
         traits=np.array([s.speaker.traits() for s in sentences], np.float32),
         teachers=np.array([_main_voice(s.speaker) for s in sentences], np.int8),

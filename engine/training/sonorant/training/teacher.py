@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 from tqdm import tqdm
 
 from sonorant.training.alignment import align
+from sonorant.training.export import TOKENIZER_FILE
 from sonorant.training.sentences import Sentence, read_sentences
 from sonorant.training.settings import TeacherName
 from sonorant.training.shards import SpokenSentence, audio_shard, shard_path
@@ -81,7 +82,7 @@ def _start_worker(classroom: Classroom, sentences: Sequence[Sentence], numbers: 
     global _worker
     os.nice(5)
     torch.set_num_threads(1)
-    tokenizer = Tokenizer.from_file(str(classroom.text_folder / "tokenizer.json"))
+    tokenizer = Tokenizer.from_file(str(classroom.text_folder / TOKENIZER_FILE))
     _worker = classroom.open(sentences, numbers.get()), tokenizer, classroom
 
 
@@ -104,4 +105,4 @@ def _aligned(sentence: Sentence, voice: int, speech: Speech | None, tokenizer: T
     aligned = align(speech, encoding.offsets) if speech else None
     if aligned is None or aligned.num_frames > MAX_FRAMES:
         return None
-    return SpokenSentence(sentence.row, voice, Speaker.parse(sentence.voice), encoding.ids, aligned)
+    return SpokenSentence(sentence.row, sentence.language, voice, Speaker.parse(sentence.voice), encoding.ids, aligned)

@@ -19,8 +19,9 @@ from sonorant.engine.model.layers import RotaryTable
 from sonorant.engine.types import X_VECTOR
 from sonorant.training.alignment import NO_TOKEN
 from sonorant.training.hearing.pool import Line
+from sonorant.training.languages import AUTO
 from sonorant.training.talker.losses import MASKED, TrainedTalker, predictor_logits, run_block
-from sonorant.training.talker.rows import LANGUAGES, head_rows, streaming_tail
+from sonorant.training.talker.rows import head_rows, streaming_tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class Prompts:
 
     def __init__(self, checkpoint: Checkpoint, text_folder: Path, device: torch.device) -> None:
         self._checkpoint, self._device = checkpoint, device
-        self._heads = {language: self._head(text_folder, language) for language in LANGUAGES}
+        languages = (*checkpoint.talker.language_ids, AUTO)
+        self._heads = {language: self._head(text_folder, language) for language in languages}
 
     def _head(self, text_folder: Path, language: str) -> tuple[Tensor, Tensor]:
         text, control = head_rows(self._checkpoint, text_folder, None, language)

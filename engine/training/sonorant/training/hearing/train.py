@@ -15,6 +15,7 @@ from sonorant.training.export import write_talker
 from sonorant.training.hearing.pool import ReferencePool
 from sonorant.training.hearing.settings import HearingSettings
 from sonorant.training.hearing.trainer import HearingTrainer
+from sonorant.training.languages import AUTO
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,7 @@ def train_hearing(training: HearingTraining) -> None:
     while (done := clock.done) < 1:
         training.watch()
         pool.poll(training.audio)
-        language = "auto" if rng.random() < AUTO_LANGUAGE else "english"
+        language = AUTO if rng.random() < AUTO_LANGUAGE else "english"
         share = falling_rate(done, clock.steps, warm_up_steps=WARM_UP_STEPS, full_until=FULL_RATE_UNTIL, last=LAST_RATE)
         task = pool.training.draw(settings.num_voices, rng)
         values = trainer.step(task, language, share * settings.learning_rate, clock.steps)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from sonorant.training.talker.rows import LANGUAGES, RowStore, StoredSentence
+from sonorant.training.languages import AUTO
+from sonorant.training.talker.rows import RowStore, StoredSentence
 
 IntArray = npt.NDArray[np.int32]
 
@@ -94,7 +95,7 @@ class Sampler:
             for sentence in self._speakers() if self._shape.num_references else self._sentences():
                 layout = int(self._rng.random() < self._mix.whole_text)
                 paired = self._rng.random() < self._mix.pairs
-                language = LANGUAGES[int(self._rng.random() < self._mix.auto_language)]
+                language = AUTO if self._rng.random() < self._mix.auto_language else sentence.language
                 piece = piece_of(self._store, sentence, layout, language, paired=paired)
                 if piece.length <= self._shape.length:
                     yield piece

@@ -22,13 +22,15 @@ from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, SynthesisParams
 from sonorant.training.alignment import NO_TOKEN, PHONES_PER_FRAME
+from sonorant.training.languages import AUTO, LANGUAGES
 from sonorant.training.references import NUM_MELS, REFERENCE_FRAMES
 from sonorant.training.shards import Shard
 from sonorant.training.speakers import NUM_TRAITS
 
 NOTHING = -1  # no frame goes in, or the row has no target
 END = -2  # the row's target is the end token
-LANGUAGES = ("english", "auto")
+
+_LANGUAGES = tuple(LANGUAGES)
 
 IntArray = npt.NDArray[np.int32]
 
@@ -89,6 +91,7 @@ class StoreSizes:
 
 @dataclass(frozen=True, slots=True)
 class StoredSentence:
+    language: str
     speaker: int
     tails: tuple[tuple[int, int], ...]  # (first row, rows) in each of LAYOUTS
     pair_tails: tuple[tuple[int, int], ...]  # joined with the sentence before; empty if it is not paired
@@ -158,7 +161,9 @@ class RowStore:
             speaker = int(shard.voices[i])
             paired = self._clones and i % 2 == 1 and shard.voices[i - 1] == speaker  # half of the pairs are enough
             pair_tails = layouts(i - 1, i) if paired else ()
-            sentence = StoredSentence(speaker, layouts(i, i), pair_tails, mels.get(i, NOTHING))
+            sentence = StoredSentence(
+                _LANGUAGES[shard.languages[i]], speaker, layouts(i, i), pair_tails, mels.get(i, NOTHING)
+            )
             if row in held_out:
                 self.held_out.append(sentence)
             else:
@@ -204,7 +209,7 @@ class RowStore:
         """Append the heads: the rows before the first text, as `PromptLayout` makes them."""
         heads = {}
         for voice, speaker in enumerate((None,) if self._clones else tuple(self.checkpoint.talker.speaker_ids)):
-            for language in LANGUAGES:
+            for language in (*self.checkpoint.talker.language_ids, AUTO):
                 text, control = head_rows(self.checkpoint, text_folder, speaker, language)
                 nothing = np.full(len(text), NOTHING, np.int32)
                 self._write(self.text, text)

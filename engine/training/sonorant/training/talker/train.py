@@ -8,20 +8,23 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 from tqdm import tqdm
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.training.clock import Clock, falling_rate
-from sonorant.training.export import write_talker
+from sonorant.training.export import TOKENIZER_FILE, write_talker
 from sonorant.training.sentences import read_sentences
 from sonorant.training.settings import TalkerSettings
 from sonorant.training.shards import Shard, shard_path
 from sonorant.training.talker.packing import Batch, BatchShape, Piece, Sampler, pack, piece_of
 from sonorant.training.talker.rows import LAYOUTS, RowStore
 from sonorant.training.talker.trainer import GUIDE_WEIGHT_END, GUIDE_WEIGHT_START, VALUES, Trainer
+from sonorant.training.text.vocabulary import rows_of_new_tokens
 
 logger = logging.getLogger(__name__)
 
+TEXT_ROWS = "talker.model.text_embedding.weight"
 RESUME_FILE = "talker-resume.pt"
 LOG_EVERY_STEPS = 100
 POLL_EVERY_STEPS = 20
@@ -57,7 +60,9 @@ def train_talker(
     feed = _Feed(store, codes_folder, frozenset(s.row for s in read_sentences(text_folder) if s.held_out))
     trainer = Trainer(checkpoint, store, settings.trainer, device, seed, eager=eager)
     if weights_from:
-        trainer.load_talker(load_file(weights_from / "model.safetensors"))
+        trainer.load_talker(
+            _with_new_tokens(load_file(weights_from / "model.safetensors"), weights_from, checkpoint_folder)
+        )
     clock = Clock(checkpoint_folder.parent / RESUME_FILE, settings.max_steps)
     if state := clock.resume():
         trainer.load_state(state)
@@ -101,6 +106,11 @@ def train_talker(
     write_talker(checkpoint_folder, trainer.averaged_talker())
     clock.save(trainer.state())
     return history
+
+
+def _with_new_tokens(tensors: Mapping[str, Tensor], old: Path, new: Path) -> Mapping[str, Tensor]:
+    rows = rows_of_new_tokens(tensors[TEXT_ROWS], old / TOKENIZER_FILE, new / TOKENIZER_FILE)
+    return {**tensors, TEXT_ROWS: rows}
 
 
 class _Feed:
@@ -161,7 +171,7 @@ def _step_values(trainer: Trainer, clock: Clock, store: RowStore, done: float) -
 def _held_out_batch(store: RowStore, layout: int, shape: BatchShape) -> Batch:
     references: dict[int, int] = {}
     placed: list[list[Piece]] = [[]]
-    pieces = [piece_of(store, sentence, layout, "english") for sentence in store.held_out]
+    pieces = [piece_of(store, sentence, layout, sentence.language) for sentence in store.held_out]
     for piece in sorted(pieces, key=lambda p: p.length, reverse=True):
         if shape.num_references and piece.speaker not in references:
             if len(references) == shape.num_references or piece.speaker not in store.references:

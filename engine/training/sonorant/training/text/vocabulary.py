@@ -1,9 +1,12 @@
 """The text tokenizer of a small checkpoint: Qwen2's byte-level BPE with far fewer merges, trained on the sentences."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
+import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from torch import Tensor
 
 from sonorant.training.export import SPECIAL_TOKENS
 
@@ -13,9 +16,55 @@ SPLIT = (
 )
 TEMPLATE_COPIES = 20_000  # enough that the words of the prompt template become tokens of their own
 
+Merge = tuple[str, str]
 
-def train_tokenizer(texts: Iterable[str], size: int, path: Path) -> None:
-    tokenizer = Tokenizer(models.BPE())
+
+def train_tokenizer(texts: Sequence[str], size: int, path: Path, known: Path | None) -> None:
+    """Write a tokenizer of `size` tokens. `known`: that of weights with which training begins. Its tokens stay, and its
+    merges come first, so that a text keeps its tokens where no new merge applies."""
+    merges = list(_merges(known)) if known else []
+    # Many merges of the texts are known, so more are learned than there is room for.
+    learned = _merges_of(_trained(texts, size + len(merges)))
+    merges += [merge for merge in learned if merge not in set(merges)]
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocab = {token: number for number, token in enumerate(alphabet)}
+    kept: list[Merge] = []
+    for merge in merges:
+        if len(vocab) == size - len(SPECIAL_TOKENS):
+            break
+        vocab.setdefault("".join(merge), len(vocab))
+        kept.append(merge)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _tokenizer(models.BPE(vocab, kept)).save(str(path))
+
+
+def rows_of_new_tokens(rows: Tensor, old: Path, new: Path) -> Tensor:
+    """The embeddings [tokens of `new`, hidden] of a tokenizer that was trained with `old` known, made of those of `old`
+    [tokens of `old`, hidden]. A new token has the mean of the tokens that stood in its place."""
+    before, after = Tokenizer.from_file(str(old)), Tokenizer.from_file(str(new))
+    ids = before.get_vocab()
+
+    def embedded(token: str) -> Tensor:
+        return rows[ids[token]] if token in ids else rows[[part.id for part in before.model.tokenize(token)]].mean(0)
+
+    tokens = after.get_vocab()
+    return torch.stack([embedded(token) for token in sorted(tokens, key=lambda token: tokens[token])])
+
+
+def _trained(texts: Sequence[str], size: int) -> Tokenizer:
+    tokenizer = _tokenizer(models.BPE())
+    trainer = trainers.BpeTrainer(
+        vocab_size=size - len(SPECIAL_TOKENS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    template = ["assistant\n"] * TEMPLATE_COPIES + ["user\n"] * TEMPLATE_COPIES
+    tokenizer.train_from_iterator([*texts, *template], trainer)
+    return tokenizer
+
+
+def _tokenizer(model: models.BPE) -> Tokenizer:
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -24,13 +73,13 @@ def train_tokenizer(texts: Iterable[str], size: int, path: Path) -> None:
         ]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=size - len(SPECIAL_TOKENS),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )
-    template = ["assistant\n"] * TEMPLATE_COPIES + ["user\n"] * TEMPLATE_COPIES
-    tokenizer.train_from_iterator([*texts, *template], trainer)
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(path))
+    return tokenizer
+
+
+def _merges(file: Path) -> Sequence[Merge]:
+    return _merges_of(Tokenizer.from_file(str(file)))
+
+
+def _merges_of(tokenizer: Tokenizer) -> Sequence[Merge]:
+    return [(left, right) for left, right in json.loads(tokenizer.to_str())["model"]["merges"]]
