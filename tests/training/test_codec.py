@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
+import numpy as np
 import torch
 from safetensors.torch import load_file
 
@@ -22,6 +23,8 @@ from sonorant.training.codec.reload import load_codec
 from sonorant.training.codec.settings import FULL_CODEC, SMALL_CODEC
 from sonorant.training.codec.spectra import SAMPLE_RATE_HZ, SpectralDistance
 from sonorant.training.codec.stage1 import train_stage1
+from sonorant.training.shards import shard_path
+from tests.training.spoken_shards import random_codes, shard_of
 
 CPU = torch.device("cpu")
 
@@ -111,3 +114,12 @@ def test_another_pitch_is_far_in_the_low_spectrum_and_near_in_mels() -> None:
     mel, low = distance(voice(110), voice(130))
     assert low > 2 * mel / 6  # mels are a sum over six windows
     assert sum(distance(voice(110), voice(110))) == 0
+
+
+def test_a_shard_of_which_all_is_held_out_gives_no_speech(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    shard = shard_of(random_codes(checkpoint, 5, 7))
+    for number, kept in enumerate((shard, replace(shard, rows=shard.rows + 2))):
+        replace(kept, audio=np.zeros(12 * 1920, np.int16)).save(shard_path(tmp_path, number))
+    pool = SpeechPool(CPU, max_frames=40, held_out=frozenset({0, 1}))
+    assert pool.poll(tmp_path, 1) == 1 and pool.num_frames == 0
+    assert pool.poll(tmp_path, 1) == 1 and pool.num_frames == 12

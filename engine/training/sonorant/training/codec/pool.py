@@ -52,6 +52,8 @@ class SpeechPool:
 
     def _append(self, shard: Shard) -> None:
         keep = [i for i, row in enumerate(shard.rows) if row not in self._held_out]
+        if not keep:
+            return
         ends = np.cumsum(shard.num_frames)
         frames = np.concatenate([np.arange(ends[i] - shard.num_frames[i], ends[i]) for i in keep])
         if self.num_frames + len(frames) > len(self._samples):
