@@ -26,8 +26,10 @@ class Fleet:
     def __init__(self, replicas: list[Replica], front: Front) -> None:
         self.replicas = replicas
         self.front = front
-        # How a call ends in the middle of which its server goes. Fronts reset it, each with a code of its own.
-        self.lost = grpc.StatusCode.CANCELLED if isinstance(front, HAProxy) else grpc.StatusCode.INTERNAL
+        # How a call ends in the middle of which its server goes. Fronts reset it, HAProxy with one of two codes: in 3
+        # of 20 runs with the second.
+        lost = grpc.StatusCode.CANCELLED, grpc.StatusCode.INTERNAL
+        self.lost = lost if isinstance(front, HAProxy) else lost[1:]
 
     async def settle(self, *fit: bool) -> None:
         """Until the front knows who is fit for new calls, all of them if nothing is said."""
@@ -108,7 +110,8 @@ async def test_one_that_is_killed_ends_its_own_calls_alone(fleet: Fleet) -> None
         there = await listeners(stub, 9)
         fleet.replicas[2].send(signal.SIGKILL)
         more = await listeners(stub, 4)  # at once, before the front has looked
-        assert await ends(there) == {grpc.StatusCode.OK: 6, fleet.lost: 3}
+        ended = await ends(there)
+        assert ended[grpc.StatusCode.OK] == 6 and sum(ended[code] for code in fleet.lost) == 3
         await asyncio.gather(*(listener.finish() for listener in more))
 
 
@@ -119,7 +122,8 @@ async def test_one_that_is_frozen_is_left(fleet: Fleet) -> None:
         frozen.send(signal.SIGSTOP)
         try:
             await fleet.settle(False, True, True)
-            assert await ends(there) == {grpc.StatusCode.OK: 6, fleet.lost: 3}
+            ended = await ends(there)
+            assert ended[grpc.StatusCode.OK] == 6 and sum(ended[code] for code in fleet.lost) == 3
             await asyncio.gather(*(listener.finish() for listener in await listeners(stub, 4)))
         finally:
             frozen.send(signal.SIGCONT)

@@ -149,7 +149,8 @@ def is_lost(error: grpc.aio.AioRpcError) -> bool:
     """Whether the connection or the server is lost, as opposed to a server that refuses something.
 
     The server explains every refusal with ErrorInfo. A dead server looks different through each balancer: UNAVAILABLE
-    directly, CANCELLED through HAProxy, INTERNAL through Envoy and nginx. So any status without ErrorInfo is a loss.
+    directly, CANCELLED or INTERNAL through HAProxy, INTERNAL through Envoy and nginx. So any status without ErrorInfo
+    is a loss.
     UNAVAILABLE with ErrorInfo is one, too: the server is shutting down, or its engine has failed. The one refusal
     without ErrorInfo is gRPC's own, of messages over its size limit; every other server would refuse them as well.
     """
