@@ -213,7 +213,7 @@ def max_bytes(kind: type[Record], shape: RecordShape, *, rows: int = 1, num_fram
     codes_bytes = 2 * shape.codebooks
     body = 0
     if kind is OpenStream:
-        ids_bytes = 4 * 7 * shape.max_context  # two columns of ids and the trailing ids, see Engine.check
+        ids_bytes = 4 * 7 * shape.max_context  # two columns of ids and the trailing ids, see Model.check
         body = OPEN.size + ids_bytes + shape.max_context * codes_bytes + 4 * shape.hidden_size
     elif kind is BeginStream:
         body = BEGIN.size + num_frames * codes_bytes

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from sonorant.engine.config import EngineConfig, device_with_gpus
 from sonorant.engine.encoder.wire import Want
@@ -51,9 +50,6 @@ class EngineStats:
     backlog: int  # commands that wait for room on ring A
     ring_bytes: tuple[int, int, int]  # on rings A, B and C
     work: Mapping[str, Work]  # by the name of the worker
-
-
-OnChange: TypeAlias = "Callable[[Engine], None]"
 
 
 class Engine:
@@ -146,7 +142,7 @@ class Engine:
             prompt = self.model.check(params)
         if known_codes is not None:
             self.model.check_known(known_codes, params)
-        most = self.model.credit_frames
+        most = self.info.credit_frames
         credit_frames = most if credit_frames is None else min(credit_frames, most)
         opening = Opening(params, prompt, credit_frames, known_codes, outlives_workers, caller, in_turn, background)
         stream = EngineStream(next(self._process.ids), opening, self.model, self.placement)
@@ -167,7 +163,7 @@ class Engine:
         Credit is as in `open`. If the workers die, the stream continues with others. Raises EngineUnavailable,
         EngineOverloaded, or InvalidSynthesis for codes that no stream of this engine can have made.
         """
-        most = self.model.credit_frames
+        most = self.info.credit_frames
         self.model.check_stored(segments, past_codes)
         if self.state is not EngineState.READY:
             raise EngineUnavailable(f"the engine is {self.state}; try again later")

@@ -28,7 +28,7 @@ class EngineInfo:
     codec: str  # the same for the codec alone
     default_sampling: SamplingParams
     takes_instruct: bool
-    max_context: int
+    max_context: int  # rows of a stream's prompt and frames together
     max_streams: int
     credit_frames: int  # frames that a stream may be ahead of its consumer, at most
     kept_references: int = 0  # how many recordings of clones the workers keep decoded

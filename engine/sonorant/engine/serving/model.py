@@ -20,8 +20,6 @@ from sonorant.engine.types import LARGEST_VALUE, Float32Array, Int16Array, Synth
 class Model:
     checkpoint: Checkpoint
     tokenizer: Tokenizer
-    max_context: int  # rows of a stream's prompt and frames together
-    credit_frames: int  # that a stream may have, at most
     info: EngineInfo  # before anything was measured
     has_weights: bool  # or random ones
     largest_value: float  # that an embedding may have
@@ -34,8 +32,6 @@ class Model:
         return cls(
             checkpoint,
             Tokenizer.load(config.model, checkpoint.characters),
-            config.talker.max_context,
-            config.talker.credit_frames,
             engine_info(checkpoint, config),
             has_weights,
             min(LARGEST_VALUE, largest_value(checkpoint)) if has_weights else LARGEST_VALUE,
@@ -43,7 +39,7 @@ class Model:
 
     def check(self, params: SynthesisParams) -> layout.PromptLayout:
         """Return the layout of the prompt. Raises InvalidSynthesis, UnknownSpeaker or UnsupportedTask."""
-        num_chars, limit = len(params.reference_text), self.max_context
+        num_chars, limit = len(params.reference_text), self.info.max_context
         if num_chars > limit:  # a character makes up to four tokens, so this bounds the pickled ids of OpenStream
             raise InvalidSynthesis(
                 "reference_text",
@@ -68,10 +64,10 @@ class Model:
         num_past = 0 if past_codes is None else len(past_codes)
         for codes in segments if past_codes is None else [*segments, past_codes]:
             check_codes("codes", codes, self.checkpoint)
-        if (longest := max(map(len, segments), default=0) + num_past) > self.max_context:
+        if (longest := max(map(len, segments), default=0) + num_past) > self.info.max_context:
             raise InvalidSynthesis(
                 "codes",
-                f"a segment has {longest} frames, past_codes included; max_context allows {self.max_context}",
+                f"a segment has {longest} frames, past_codes included; max_context allows {self.info.max_context}",
             )
         if longest == num_past:
             raise InvalidSynthesis("codes", "these codes have no frames")
@@ -89,7 +85,7 @@ class Model:
         Raises InvalidSynthesis if it is too long, and what `check` raises.
         """
         self.check(params)
-        return explain_prompt(params, text, self.checkpoint, self.tokenizer, self.max_context, written)
+        return explain_prompt(params, text, self.checkpoint, self.tokenizer, self.info.max_context, written)
 
     def speaker_embedding(self, speaker: str) -> Float32Array:
         """Return the embedding [hidden] of one of the checkpoint's speakers, for mixing. Reads one row of a file.

@@ -33,7 +33,7 @@ class StreamText:
         self._model = model
         self._prompt = prompt
         # By how many rows the prompt has
-        self._fit_max_frames = partial(layout.fit_max_frames, params.sampling, model.checkpoint, model.max_context)
+        self._fit_max_frames = partial(layout.fit_max_frames, params.sampling, model.checkpoint, model.info.max_context)
         self._streaming = not params.non_streaming_mode
         self._tokens = TokenStream(model.tokenizer, None if self.times is None else self.times.offsets, prompt.language)
         self._num_chars = 0
@@ -49,7 +49,7 @@ class StreamText:
         if self.ended:
             raise RuntimeError("text after end_text")
         self._num_chars += len(text)
-        if self._num_chars > (most := MAX_CHARS_PER_POSITION * self._model.max_context):
+        if self._num_chars > (most := MAX_CHARS_PER_POSITION * self._model.info.max_context):
             raise InvalidSynthesis("text", f"the text has more than {most} characters; split it into utterances")
         if (num_after := next((k for k, char in enumerate(reversed(text)) if char.isalnum()), None)) is not None:
             self._last_spoken_char = self._num_chars - 1 - num_after
@@ -104,7 +104,7 @@ class StreamText:
     def _take(self, ids: list[int]) -> tuple[int, ...]:
         self._ids += ids
         if self._streaming:
-            layout.check_num_tokens(len(self._ids), self._model.max_context)
+            layout.check_num_tokens(len(self._ids), self._model.info.max_context)
         else:
             self._fit_max_frames(self._prompt.min_rows + len(self._ids))
         if self.plan is None:
