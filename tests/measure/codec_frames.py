@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from sonorant.engine.card.device import card_name
 from sonorant.engine.checkpoint.config import Checkpoint, CodecDecoderConfig, TransformerConfig, load_checkpoint
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
@@ -64,7 +63,7 @@ def main() -> None:
     )
     started_s = time.perf_counter()
     runner = Code2WavRunner(checkpoint, config)
-    where = card_name() if torch.cuda.is_available() and args.device != "cpu" else "CPU"
+    where = torch.cuda.get_device_name() if torch.cuda.is_available() and args.device != "cpu" else "CPU"
     print(f"{where}, torch {torch.__version__}, {args.dtype}, {'eager' if args.enforce_eager else 'default'}: ", end="")
     print(f"ready in {time.perf_counter() - started_s:.1f} s")
     print(f"{'rows':>5} {'frames':>6} {'ms/call':>9} {'audio-s/s':>10}")

@@ -20,7 +20,6 @@ from typing import get_args
 import numpy as np
 import torch
 
-from sonorant.engine.card.device import card_name
 from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.checkpoint.folders import resolve_model
 from sonorant.engine.config import DtypeName, EngineConfig, LoadFormat, WeightsName
@@ -156,7 +155,7 @@ def _timed(what: str, rows: int, steps: Sequence[Callable[[], object]], frame_s:
 def _machine(device: str) -> dict[str, str]:
     found = {"commit": _output("git", "rev-parse", "--short", "HEAD")}
     if device != "cpu" and torch.cuda.is_available():
-        found["gpu"] = card_name()
+        found["gpu"] = torch.cuda.get_device_name()
         found["driver"] = _output("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
     return found
 

@@ -40,7 +40,7 @@ def allowed_bytes(card: Card, gpu_memory_gib: float) -> int:
 
 def missing_bytes(memory_bytes: int, checkpoint: Checkpoint, config: EngineConfig) -> int:
     """Return how much memory a pair lacks to start at all and to speak the longest stream; 0 if it has enough."""
-    longest = 2 * config.talker.max_context * _kv_values(checkpoint.talker.stack)
+    longest = 2 * config.talker.max_context * checkpoint.talker.stack.kv_values
     needed = _weights_bytes(checkpoint) + LEAST_WORKERS_BYTES + longest + _encoder_bytes(checkpoint)
     return max(0, int(needed) - memory_bytes)
 
@@ -99,13 +99,8 @@ def _encoder_bytes(checkpoint: Checkpoint) -> int:
 def _stream_bytes(checkpoint: Checkpoint) -> int:
     """Bytes of a stream: keys and values of the talker, and of the codec's window in float32. The rest is small."""
     codec = checkpoint.codec.decoder
-    talker = 2 * TYPICAL_POSITIONS * _kv_values(checkpoint.talker.stack)
-    return talker + 4 * codec.sliding_window * _kv_values(codec.stack)
-
-
-def _kv_values(stack: TransformerConfig) -> int:
-    """How many numbers the keys and values of one position are."""
-    return stack.num_layers * 2 * stack.num_kv_heads * stack.head_dim
+    talker = 2 * TYPICAL_POSITIONS * checkpoint.talker.stack.kv_values
+    return talker + 4 * codec.sliding_window * codec.stack.kv_values
 
 
 def _weights_bytes(checkpoint: Checkpoint) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from sonorant.engine.card.device import free_bytes
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
@@ -18,7 +19,6 @@ from sonorant.engine.model.memory import (
     allowed_beside_weights,
     check_fit,
     code2wav_need,
-    free_bytes,
     talker_need,
 )
 from sonorant.engine.sizes import with_sizes

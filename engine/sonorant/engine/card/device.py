@@ -6,6 +6,7 @@ On torch's meta device there is no card, unless one is assumed: kernels are then
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 
 import torch
 
@@ -33,13 +34,11 @@ def _asked(device: torch.device) -> Card:
 
 
 def free_bytes(device: torch.device) -> int:
-    """How much memory of a CUDA device nobody has now, in bytes."""
-    return _asked(device).free_bytes
-
-
-def card_name() -> str:
-    """Return the name of torch's current CUDA device."""
-    return str(torch.cuda.get_device_name())
+    """How much memory of a CUDA device, or of this machine, nobody has now, in bytes."""
+    if device.type == "cuda":
+        return _asked(device).free_bytes
+    (line,) = (line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
+    return int(line.split()[1]) * 1024
 
 
 @contextmanager

@@ -38,6 +38,11 @@ class TransformerConfig:
     rope_theta: float = key(10000)
     attention_bias: bool = key(False)
 
+    @property
+    def kv_values(self) -> int:
+        """How many numbers the keys and values of one position are."""
+        return self.num_layers * 2 * self.num_kv_heads * self.head_dim
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TalkerModelConfig:

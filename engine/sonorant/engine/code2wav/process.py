@@ -77,10 +77,11 @@ def _load(
 ) -> tuple[tuple[Batcher, DecodeRunner], Mapping[str, object]]:
     import torch  # here, because the parent imports this module and must stay without torch
 
+    from sonorant.engine.card.device import free_bytes
     from sonorant.engine.code2wav.run.runner import Code2WavRunner, runner_in_fitting_format
     from sonorant.engine.cpu.library import leave_cores_to_functions, use_threads
     from sonorant.engine.cuda import use_device
-    from sonorant.engine.model.memory import check_fit, code2wav_need, free_bytes
+    from sonorant.engine.model.memory import check_fit, code2wav_need
 
     use_threads(config.threads("code2wav"))
     device = use_device(config.code2wav.device)

@@ -70,10 +70,11 @@ def main(config: EngineConfig, end: SocketEnd, ready: Connection) -> None:
 def _load(config: EngineConfig) -> tuple[RecordingEncoder, Mapping[str, object]]:
     import torch  # here, because the parent imports this module and must stay without torch
 
+    from sonorant.engine.card.device import free_bytes
     from sonorant.engine.cpu.library import leave_cores_to_functions, use_threads
     from sonorant.engine.cuda import use_device
     from sonorant.engine.encoder.reference import ReferenceEncoder
-    from sonorant.engine.model.memory import check_fit, encoder_need, free_bytes
+    from sonorant.engine.model.memory import check_fit, encoder_need
 
     device = use_device(config.encoder_device)
     if device.type == "cpu":

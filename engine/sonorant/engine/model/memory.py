@@ -1,13 +1,11 @@
 """How much memory a worker will take, computed before it loads anything."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import nn
 
-from sonorant.engine.card.device import free_bytes as device_free_bytes
-from sonorant.engine.checkpoint.config import Checkpoint, TransformerConfig
+from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype, find_device
 from sonorant.engine.errors import EngineError
@@ -54,7 +52,7 @@ def talker_need(checkpoint: Checkpoint, config: EngineConfig, *, rounding: Round
             talker.join()
             use_rounded(talker, rounding)
     weights = _num_values(talker) * dtype.itemsize if rounding is None else _num_bytes(talker)
-    page = kv_page_bytes(checkpoint.talker.stack, config.talker.page_size, dtype)
+    page = kv_page_bytes(checkpoint, config, dtype)
     least, wanted = num_pages(checkpoint, config)
     return MemoryNeed(device, weights, least * page, wanted * page)
 
@@ -100,8 +98,8 @@ def allowed_beside_weights(checkpoint: Checkpoint, config: EngineConfig) -> int:
     return max(0, config.memory_bytes - talker.weights - CUDA_BYTES - needed)
 
 
-def kv_page_bytes(stack: TransformerConfig, page_size: int, dtype: torch.dtype) -> int:
-    return stack.num_layers * 2 * page_size * stack.num_kv_heads * stack.head_dim * dtype.itemsize
+def kv_page_bytes(checkpoint: Checkpoint, config: EngineConfig, dtype: torch.dtype) -> int:
+    return config.talker.page_size * checkpoint.talker.stack.kv_values * dtype.itemsize
 
 
 def num_pages(checkpoint: Checkpoint, config: EngineConfig) -> tuple[int, int]:
@@ -111,13 +109,6 @@ def num_pages(checkpoint: Checkpoint, config: EngineConfig) -> tuple[int, int]:
     positions = min(config.talker.max_context, PROMPT_POSITIONS + checkpoint.default_sampling.max_frames)
     needed = -(-config.talker.max_context // config.talker.page_size)
     return needed, max(needed, config.talker.num_slots * -(-positions // config.talker.page_size))
-
-
-def free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return device_free_bytes(device)
-    (line,) = (line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
-    return int(line.split()[1]) * 1024
 
 
 def check_fit(worker: str, need: MemoryNeed, free: int) -> None:

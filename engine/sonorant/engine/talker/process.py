@@ -110,10 +110,11 @@ def _load(
     """Return the scheduler, the runner, how steps wait for Code2Wav, and the info for the supervisor."""
     import torch  # here, because the parent imports this module and must stay without torch
 
+    from sonorant.engine.card.device import free_bytes
     from sonorant.engine.cpu.library import leave_cores_to_functions, use_threads
     from sonorant.engine.cuda import find_device, use_device
     from sonorant.engine.model.alignment import AlignmentHead
-    from sonorant.engine.model.memory import check_fit, free_bytes, talker_need
+    from sonorant.engine.model.memory import check_fit, talker_need
     from sonorant.engine.talker.run.runner import TalkerRunner
     from sonorant.engine.talker.run.speech_sample import speech_sample
 

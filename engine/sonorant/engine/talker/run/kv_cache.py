@@ -130,7 +130,7 @@ def fitting_num_pages(checkpoint: Checkpoint, config: EngineConfig, dtype: torch
     needed, wanted = num_pages(checkpoint, config)
     if config.talker.num_pages:
         return config.talker.num_pages
-    page_bytes = kv_page_bytes(checkpoint.talker.stack, config.talker.page_size, dtype)
+    page_bytes = kv_page_bytes(checkpoint, config, dtype)
     affordable = memory_bytes // page_bytes
     if affordable < needed:
         raise EngineError(
