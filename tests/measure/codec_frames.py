@@ -18,7 +18,7 @@ import torch
 from sonorant.engine.checkpoint.config import Checkpoint, CodecDecoderConfig, TransformerConfig, load_checkpoint
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.code2wav.run.runner import Code2WavRunner
-from sonorant.engine.config import CODEC_FORMATS, EngineConfig
+from sonorant.engine.config import EngineConfig
 from sonorant.engine.types import Int16Array
 
 PUBLISHED_DECODER = CodecDecoderConfig(
@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.measure.codec_frames", description=__doc__)
     parser.add_argument("--model", type=Path, help="checkpoint folder (default: random weights, published shape)")
     parser.add_argument("--device", default="auto")
-    parser.add_argument("--dtype", choices=CODEC_FORMATS, default="float32")
+    parser.add_argument("--dtype", choices=("float32", "tf32", "float16"), default="float32")
     parser.add_argument("--rows", type=numbers, default=[1, 8, 64, 128], help="streams per call (default: 1,8,64,128)")
     parser.add_argument("--frames", type=numbers, default=[1, 4, 12], help="frames per stream (default: 1,4,12)")
     parser.add_argument("--enforce-eager", action="store_true", help="no CUDA graphs")

@@ -25,7 +25,6 @@ from sonorant.settings import (
 LoadFormat = Literal["safetensors", "dummy"]
 DtypeName = Literal["auto", "float32", "bfloat16"]
 CodecDtypeName = Literal["auto", "float32", "tf32", "float16"]  # bfloat16 costs audible noise
-CODEC_FORMATS = ("float32", "tf32", "float16")
 WeightsName = Literal["auto", "int8", "int4"]
 StageName = Literal["talker", "code2wav", "encoder"]
 MpsMode = Literal["auto", "true", "false"]

@@ -277,7 +277,6 @@ class Code2Wav(nn.Module):
         for layer in reversed(self._layers):
             self._reaches.insert(0, layer.reach(self._reaches[0]))
         self.convolved_frames = self._reaches[0]  # on which the state of the layers after the transformer depends
-        self.reach_of_waveform = self._reaches[-1 - len(blocks)]  # positions at the latent rate
         num_attended = config.stack.num_layers * (config.sliding_window - 1)
         self.receptive_frames = self.pre_conv.reach(self._reaches[0] + num_attended)
 
