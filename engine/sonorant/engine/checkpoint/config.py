@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from sonorant.engine.checkpoint.json import Json, Section, key
 from sonorant.engine.checkpoint.sampling_ranges import out_of_range
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.types import SamplingParams
+from sonorant.engine.types import Int16Array, SamplingParams
 
 # ASCII; with the letters and marks of English, Spanish, French, Italian and Portuguese; all
 Characters = Literal["ascii", "western", "unicode"]
@@ -162,6 +164,17 @@ class Checkpoint:
     @property
     def frame_rate_hz(self) -> float:
         return self.codec.output_sample_rate / self.codec.frame_samples
+
+    def fault_of_codes(self, codes: Int16Array, *, may_be_none: bool = False) -> str:
+        """Return why these cannot be frames of its codec, or an empty string."""
+        num_codebooks, num_codes = self.talker.num_codebooks, self.code_predictor.vocab_size
+        if codes.dtype != np.int16 or codes.ndim != 2 or codes.shape[1] != num_codebooks:
+            return f"are {codes.dtype} of shape {codes.shape}, {self.name} needs int16 (frames, {num_codebooks})"
+        if not len(codes):
+            return "" if may_be_none else "have no frames"
+        if codes.min() < 0 or codes.max() >= num_codes:
+            return f"run from {codes.min()} to {codes.max()}, a code is 0 to {num_codes - 1}"
+        return ""
 
     @property
     def languages(self) -> tuple[str, ...]:

@@ -132,18 +132,10 @@ def _check_reference(params: SynthesisParams, checkpoint: Checkpoint) -> None:
                 "reference_text", "reference_text belongs to reference_codes; give both, or neither for the voice alone"
             )
         return
-    num_codebooks, codebook_size = checkpoint.talker.num_codebooks, checkpoint.code_predictor.vocab_size
-    if codes.ndim != 2 or codes.shape[1] != num_codebooks or not len(codes):
+    if fault := checkpoint.fault_of_codes(codes):
         raise InvalidSynthesis(
             "reference_codes",
-            f"reference_codes have shape {codes.shape}, {checkpoint.name} needs (frames, {num_codebooks}) with one "
-            "frame or more; encode the reference audio with this checkpoint's codec",
-        )
-    if codes.min() < 0 or codes.max() >= codebook_size:
-        raise InvalidSynthesis(
-            "reference_codes",
-            f"reference_codes run from {codes.min()} to {codes.max()}, a code is 0 to {codebook_size - 1}; encode the "
-            "reference audio with this checkpoint's codec",
+            f"reference_codes {fault}; encode the reference audio with this checkpoint's codec",
         )
     if not params.reference_text.strip():
         raise InvalidSynthesis(

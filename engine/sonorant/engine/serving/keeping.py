@@ -7,12 +7,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, Self, TypeAlias
 
-import numpy as np
-
-from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.ipc.messages import Command
-from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd
+from sonorant.engine.types import FinishReason, PcmChunk, StreamEnd
 
 Send: TypeAlias = Callable[[Command], None]
 
@@ -109,20 +105,3 @@ class KeptStream:
 def local_end(reason: FinishReason, detail: str = "") -> StreamEnd:
     """The end of a stream that does not run with any workers."""
     return StreamEnd(reason, num_frames=0, queue_s=0.0, generation_s=0.0, detail=detail)
-
-
-def check_codes(field: str, codes: Int16Array, checkpoint: Checkpoint) -> None:
-    """Raise InvalidSynthesis unless these can be frames of this checkpoint's codec."""
-    num_codebooks, codebook_size = checkpoint.talker.num_codebooks, checkpoint.code_predictor.vocab_size
-    if codes.dtype != np.int16 or codes.ndim != 2 or codes.shape[1] != num_codebooks:
-        raise InvalidSynthesis(
-            field,
-            f"{field} are {codes.dtype} {codes.shape}, {checkpoint.name} needs int16 (frames, {num_codebooks}); "
-            "pass the codes that came with the audio",
-        )
-    if len(codes) and (codes.min() < 0 or codes.max() >= codebook_size):
-        raise InvalidSynthesis(
-            field,
-            f"{field} run from {codes.min()} to {codes.max()}, a code is 0 to {codebook_size - 1}; pass the codes that "
-            "came with the audio",
-        )

@@ -12,7 +12,6 @@ from sonorant.engine.prompt.explain import Explanation, explain_prompt
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.prompt.validation import check_size_of_embedding, check_speaker
 from sonorant.engine.serving.info import EngineInfo, engine_info
-from sonorant.engine.serving.keeping import check_codes
 from sonorant.engine.types import LARGEST_VALUE, Float32Array, Int16Array, SynthesisParams
 
 
@@ -53,7 +52,7 @@ class Model:
 
     def check_known(self, codes: Int16Array, params: SynthesisParams) -> None:
         """Raise InvalidSynthesis unless a stream can continue after these frames."""
-        check_codes("known_codes", codes, self.checkpoint)
+        self._check_codes("known_codes", codes)
         if len(codes) > params.sampling.max_frames:
             raise InvalidSynthesis(
                 "known_codes", f"known_codes has {len(codes)} frames, but max_frames is {params.sampling.max_frames}"
@@ -63,7 +62,7 @@ class Model:
         """Raise InvalidSynthesis for codes that no stream of this checkpoint can have made."""
         num_past = 0 if past_codes is None else len(past_codes)
         for codes in segments if past_codes is None else [*segments, past_codes]:
-            check_codes("codes", codes, self.checkpoint)
+            self._check_codes("codes", codes)
         if (longest := max(map(len, segments), default=0) + num_past) > self.info.max_context:
             raise InvalidSynthesis(
                 "codes",
@@ -71,6 +70,10 @@ class Model:
             )
         if longest == num_past:
             raise InvalidSynthesis("codes", "these codes have no frames")
+
+    def _check_codes(self, field: str, codes: Int16Array) -> None:
+        if fault := self.checkpoint.fault_of_codes(codes, may_be_none=True):
+            raise InvalidSynthesis(field, f"{field} {fault}; pass the codes that came with the audio")
 
     def check_clones(self) -> None:
         """Raise UnsupportedTask unless this is a Base checkpoint."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.ipc.messages import OpenStream
-from sonorant.engine.types import LARGEST_VALUE, NO_ID, REFERENCE_FRAME, X_VECTOR, Int16Array
+from sonorant.engine.types import LARGEST_VALUE, NO_ID, REFERENCE_FRAME, X_VECTOR
 
 
 def fault_of_stream(command: OpenStream, checkpoint: Checkpoint) -> str:
@@ -20,8 +20,8 @@ def fault_of_stream(command: OpenStream, checkpoint: Checkpoint) -> str:
     if not 0 < plan.num_rows == len(plan.codec_items):
         return f"the prompt has {plan.num_rows} text rows and {len(plan.codec_items)} codec rows"
     for what, codes in (("reference", command.reference_codes), ("known", command.known_codes)):
-        if codes is not None and (fault := _fault_of_codes(what, codes, checkpoint)):
-            return fault
+        if codes is not None and (fault := checkpoint.fault_of_codes(codes)):
+            return f"{what} codes {fault}"
     num_reference_frames = 0 if command.reference_codes is None else len(command.reference_codes)
     num_known_frames = 0 if command.known_codes is None else len(command.known_codes)
     if num_known_frames > command.sampling.max_frames:
@@ -40,15 +40,6 @@ def fault_of_stream(command: OpenStream, checkpoint: Checkpoint) -> str:
         or fault_of_ids("text", plan.trailing, 0, talker.text_vocab_size)
         or fault_of_ids("codec", plan.codec_items, REFERENCE_FRAME - num_reference_frames + 1, talker.vocab_size)
     )
-
-
-def _fault_of_codes(what: str, codes: Int16Array, checkpoint: Checkpoint) -> str:
-    num_codebooks, num_codes = checkpoint.talker.num_codebooks, checkpoint.code_predictor.vocab_size
-    if codes.dtype != np.int16 or codes.ndim != 2 or codes.shape[1] != num_codebooks or not len(codes):
-        return f"{what} codes are {codes.dtype} {codes.shape}, the checkpoint needs int16 [frames, {num_codebooks}]"
-    if codes.min() < 0 or codes.max() >= num_codes:
-        return f"{what} codes must lie in 0 .. {num_codes - 1}, but are {codes.min()} .. {codes.max()}"
-    return ""
 
 
 def fault_of_ids(kind: str, ids: Sequence[int], lowest: int, limit: int) -> str:
