@@ -15,13 +15,13 @@ from sonorant.engine.encoder import decoding as decoder
 from sonorant.engine.encoder import process
 from sonorant.engine.encoder.limits import memory_limit
 from sonorant.engine.encoder.recording import RATES_HZ, read_upload
-from sonorant.engine.encoder.wire import Said, decoded, decoding, encoded, encoding, packed, read_answer, serve
+from sonorant.engine.encoder.wire import Fields, decoded, decoding, encoded, encoding, packed, read_answer, serve
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
 from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.types import MAX_RECORDING_S, Float32Array, Int16Array, RecordingInfo
 from tests.engine.encoder.recordings import audio_file, noise, spoken
 
-Ask = Callable[[Said, bytes], Awaitable[tuple[Any, bytes]]]
+Ask = Callable[[Fields, bytes], Awaitable[tuple[Any, bytes]]]
 INFO = RecordingInfo(1234, -20.5, 44100, 2)
 
 
@@ -38,7 +38,7 @@ class Encoder:
 
 
 @asynccontextmanager
-async def serving(work: Callable[[Said, bytes], tuple[Said, bytes]]) -> AsyncIterator[Ask]:
+async def serving(work: Callable[[Fields, bytes], tuple[Fields, bytes]]) -> AsyncIterator[Ask]:
     """Sends one recording at a time. Leaving the context closes the owner's side, so that the loop returns."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -46,8 +46,8 @@ async def serving(work: Callable[[Said, bytes], tuple[Said, bytes]]) -> AsyncIte
         thread.start()
         reader, writer = await asyncio.open_unix_connection(sock=ours)
 
-        async def ask(said: Said, data: bytes) -> tuple[Any, bytes]:
-            writer.write(packed(said, data))
+        async def ask(fields: Fields, data: bytes) -> tuple[Any, bytes]:
+            writer.write(packed(fields, data))
             return await read_answer(reader, 1_000_000)
 
         try:

@@ -9,14 +9,14 @@ import pytest
 
 from sonorant.engine.encoder.wire import (
     EncoderAnswer,
-    Said,
+    Fields,
     decoded,
     decoding,
     encoded,
+    error_fields,
     packed,
     read_answer,
     receive,
-    told,
 )
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
 from sonorant.engine.types import RecordingInfo
@@ -27,7 +27,7 @@ X_VECTOR = np.arange(HIDDEN, dtype=np.float32)
 CODES = np.arange(5 * CODEBOOKS, dtype=np.int16).reshape(5, CODEBOOKS)
 
 
-async def received(data: bytes) -> tuple[Said, bytes]:
+async def received(data: bytes) -> tuple[Fields, bytes]:
     reader = asyncio.StreamReader()
     reader.feed_data(data)
     reader.feed_eof()
@@ -50,14 +50,14 @@ async def test_arrays_come_through(codes: np.ndarray | None) -> None:
 
 async def test_errors_come_through() -> None:
     with pytest.raises(InvalidRecording) as invalid:
-        await received(packed(told(InvalidRecording("RECORDING_SILENT", "no sound"))))
+        await received(packed(error_fields(InvalidRecording("RECORDING_SILENT", "no sound"))))
     assert (invalid.value.reason, str(invalid.value), invalid.value.field) == (
         "RECORDING_SILENT",
         "no sound",
         "reference",
     )
     with pytest.raises(EncodingFailed) as failed:
-        await received(packed(told(EncodingFailed("broke" * 10_000))))
+        await received(packed(error_fields(EncodingFailed("broke" * 10_000))))
     assert len(str(failed.value)) == 1024
 
 

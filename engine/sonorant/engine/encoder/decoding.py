@@ -12,7 +12,7 @@ from multiprocessing.connection import Connection
 from sonorant.engine.encoder import containers
 from sonorant.engine.encoder.limits import memory_limit, silent_stderr
 from sonorant.engine.encoder.recording import read_upload
-from sonorant.engine.encoder.wire import Said, serve
+from sonorant.engine.encoder.wire import Fields, serve
 from sonorant.engine.errors import EncodingFailed, InvalidRecording
 from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.worker import report_loaded
@@ -22,10 +22,10 @@ log = logging.getLogger(__name__)
 DECODING_BYTES = 256 * 1024 * 1024  # the longest recording at the highest rate takes less than a third of it
 
 
-def decode(said: Said, data: bytes) -> tuple[Said, bytes]:
+def decode(fields: Fields, data: bytes) -> tuple[Fields, bytes]:
     try:
         with memory_limit(DECODING_BYTES), silent_stderr():
-            found = read_upload(data, int(said["rate_hz"]))
+            found = read_upload(data, int(fields["rate_hz"]))
     except InvalidRecording:
         raise
     except Exception as error:

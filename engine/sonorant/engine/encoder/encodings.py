@@ -16,9 +16,9 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from sonorant.engine.encoder import decoding
-from sonorant.engine.encoder.asked import Asked, Died, fault
 from sonorant.engine.encoder.kept_up import KeptUpEncoder
 from sonorant.engine.encoder.limits import NICENESS
+from sonorant.engine.encoder.request_worker import Died, RequestWorker, fault
 from sonorant.engine.encoder.wire import Decoded, EncoderAnswer, Upload, Want, decoded, max_samples_bytes
 from sonorant.engine.encoder.wire import decoding as request_to_decode
 from sonorant.engine.errors import EngineError, EngineOverloaded, EngineUnavailable
@@ -77,7 +77,7 @@ class Encodings:
         self._known: LruCache[_Key, EncoderAnswer] = LruCache(KNOWN_BYTES)
         self._lane_s = FIRST_GUESS_S
         self._lanes: list[asyncio.Task[None]] = []
-        self._decoders: dict[int, Asked] = {}  # by lane
+        self._decoders: dict[int, RequestWorker] = {}  # by lane
         self._is_closed = False
 
     @property
@@ -254,7 +254,7 @@ class Encodings:
 
     async def _start_decoder(self, lane: int) -> None:
         environment: Mapping[str, str] = {}
-        self._decoders[lane] = await Asked.start(
+        self._decoders[lane] = await RequestWorker.start(
             "decoder", decoding.main, self._niceness, environment, self._start_timeout_s
         )
 

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder import process
-from sonorant.engine.encoder.asked import Asked, Died, fault
+from sonorant.engine.encoder.request_worker import Died, RequestWorker, fault
 from sonorant.engine.encoder.wire import MAX_CODES_BYTES, Decoded, EncoderAnswer, encoded, encoding
 from sonorant.engine.errors import EngineError
 from sonorant.engine.fair_queue import FairQueue
@@ -59,7 +59,7 @@ class KeptUpEncoder:
         """Use `start`, then `encode`, then `close`."""
         self._config = config
         self._checkpoint = checkpoint
-        self._asked: Asked | None = None
+        self._worker: RequestWorker | None = None
         self._is_up = asyncio.Event()
         self._is_down = asyncio.Event()  # the process is of no use any more
         self._turns = EncoderTurns()
@@ -68,7 +68,7 @@ class KeptUpEncoder:
     @property
     def pid(self) -> int | None:
         """The process id, or None while it is not running."""
-        return self._asked.child.pid if self._asked else None
+        return self._worker.child.pid if self._worker else None
 
     @property
     def sample_rate_hz(self) -> int:
@@ -85,9 +85,9 @@ class KeptUpEncoder:
         async with self._turns.turn(caller):
             for tries_left in reversed(range(TRIES)):
                 await self._is_up.wait()
-                assert self._asked is not None
+                assert self._worker is not None
                 try:
-                    return await self._ask(self._asked, decoded, with_codes, timeout_s)
+                    return await self._ask(self._worker, decoded, with_codes, timeout_s)
                 except (TimeoutError, Died, ValueError) as error:
                     failure = fault(error, "encoder", timeout_s)
                     log.error("%s; the encoder is replaced", failure)
@@ -97,9 +97,9 @@ class KeptUpEncoder:
                         raise failure from None
         raise AssertionError("the last try returns or raises")
 
-    async def _ask(self, asked: Asked, decoded: Decoded, with_codes: bool, timeout_s: float) -> EncoderAnswer:
+    async def _ask(self, worker: RequestWorker, decoded: Decoded, with_codes: bool, timeout_s: float) -> EncoderAnswer:
         talker = self._checkpoint.talker
-        _, arrays = await asked.ask(encoding(with_codes), decoded.samples, MAX_CODES_BYTES, timeout_s)
+        _, arrays = await worker.ask(encoding(with_codes), decoded.samples, MAX_CODES_BYTES, timeout_s)
         return encoded(decoded.recording, arrays, with_codes, talker.stack.hidden_size, talker.num_codebooks)
 
     async def close(self) -> None:
@@ -112,28 +112,28 @@ class KeptUpEncoder:
     async def _bring_up(self) -> None:
         self._is_down.clear()
         environment = self._config.environment()
-        self._asked = await Asked.start(
+        self._worker = await RequestWorker.start(
             "encoder", process.main, self._config, environment, self._config.start_timeout_s
         )
         self._is_up.set()
 
     async def _take_down(self) -> None:
         self._is_up.clear()
-        if self._asked is not None:
-            asked, self._asked = self._asked, None
-            await asked.stop()
+        if self._worker is not None:
+            worker, self._worker = self._worker, None
+            await worker.stop()
 
     async def _keep_up(self) -> None:
         while True:
-            if self._asked is None:
+            if self._worker is None:
                 try:
                     await self._bring_up()
                 except EngineError as error:
                     log.error("%s; trying again", error)
                     await asyncio.sleep(RESTART_S)
                     continue
-            assert self._asked is not None
-            ends = [asyncio.ensure_future(each) for each in (self._asked.dead(), self._is_down.wait())]
+            assert self._worker is not None
+            ends = [asyncio.ensure_future(each) for each in (self._worker.dead(), self._is_down.wait())]
             try:
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             finally:

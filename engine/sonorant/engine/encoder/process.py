@@ -19,7 +19,7 @@ import numpy as np
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.encoder.limits import NICENESS
-from sonorant.engine.encoder.wire import Said, encoding, serve
+from sonorant.engine.encoder.wire import Fields, encoding, serve
 from sonorant.engine.errors import EncodingFailed
 from sonorant.engine.ipc.handed import SocketEnd
 from sonorant.engine.ipc.worker import report_loaded
@@ -42,10 +42,10 @@ class RecordingEncoder(Protocol):
     def encode(self, samples: Float32Array, *, with_codes: bool) -> tuple[Float32Array, Int16Array | None]: ...
 
 
-def encode(encoder: RecordingEncoder, said: Said, data: bytes) -> tuple[Said, bytes]:
+def encode(encoder: RecordingEncoder, fields: Fields, data: bytes) -> tuple[Fields, bytes]:
     samples = np.frombuffer(bytearray(data), np.float32)
     try:
-        x_vector, codes = encoder.encode(samples, with_codes=bool(said["with_codes"]))
+        x_vector, codes = encoder.encode(samples, with_codes=bool(fields["with_codes"]))
     except Exception as error:
         log.exception("a recording of %d samples could not be encoded", len(samples))
         what = type(error).__name__

@@ -67,15 +67,15 @@ class EncoderAnswer:
         return 512 + sum(array.nbytes for array in (self.x_vector, self.codes) if array is not None)
 
 
-Said = Mapping[str, Any]
+Fields = Mapping[str, Any]
 
 
-def packed(said: Said, data: bytes = b"") -> bytes:
-    text = json.dumps(said).encode()
+def packed(fields: Fields, data: bytes = b"") -> bytes:
+    text = json.dumps(fields).encode()
     return HEAD.pack(len(text), len(data)) + text + data
 
 
-def receive(stream: BufferedRWPair) -> tuple[Said, bytes] | None:
+def receive(stream: BufferedRWPair) -> tuple[Fields, bytes] | None:
     """Read the next request; return None when the owner is gone."""
     head = stream.read(HEAD.size)
     if len(head) < HEAD.size:
@@ -85,12 +85,12 @@ def receive(stream: BufferedRWPair) -> tuple[Said, bytes] | None:
     return (json.loads(text), data) if len(data) == num_bytes else None
 
 
-def told(error: InvalidRecording | EncodingFailed) -> Said:
+def error_fields(error: InvalidRecording | EncodingFailed) -> Fields:
     reason = {"reason": error.reason} if isinstance(error, InvalidRecording) else {}
     return {**reason, "message": str(error)[:MAX_MESSAGE_CHARS]}
 
 
-def serve(name: str, end: SocketEnd, work: Callable[[Said, bytes], tuple[Said, bytes]]) -> None:
+def serve(name: str, end: SocketEnd, work: Callable[[Fields, bytes], tuple[Fields, bytes]]) -> None:
     """Answer requests until the owner is gone; InvalidRecording and EncodingFailed, if `work` raises them, as well."""
     try:
         with end.socket, end.socket.makefile("rwb") as stream:
@@ -98,14 +98,14 @@ def serve(name: str, end: SocketEnd, work: Callable[[Said, bytes], tuple[Said, b
                 try:
                     answer = packed(*work(*request))
                 except (InvalidRecording, EncodingFailed) as error:
-                    answer = packed(told(error))
+                    answer = packed(error_fields(error))
                 stream.write(answer)
                 stream.flush()
     except (BrokenPipeError, ConnectionResetError):
         log.info("the owner is gone, %s stops", name)
 
 
-async def read_answer(reader: asyncio.StreamReader, max_bytes: int) -> tuple[Said, bytes]:
+async def read_answer(reader: asyncio.StreamReader, max_bytes: int) -> tuple[Fields, bytes]:
     """Read an answer. Raises InvalidRecording or EncodingFailed if it is one, ValueError if it is none at all, and
     asyncio.IncompleteReadError if the process is gone."""
     num_text_bytes, num_bytes = HEAD.unpack(await reader.readexactly(HEAD.size))
@@ -113,17 +113,17 @@ async def read_answer(reader: asyncio.StreamReader, max_bytes: int) -> tuple[Sai
         raise ValueError(f"{num_text_bytes} and {num_bytes} bytes")
     text, data = await reader.readexactly(num_text_bytes), await reader.readexactly(num_bytes)
     try:
-        said = json.loads(text)
-        if "reason" in said:
-            raise InvalidRecording(str(said["reason"]), str(said["message"]))
-        if "message" in said:
-            raise EncodingFailed(str(said["message"]))
+        fields = json.loads(text)
+        if "reason" in fields:
+            raise InvalidRecording(str(fields["reason"]), str(fields["message"]))
+        if "message" in fields:
+            raise EncodingFailed(str(fields["message"]))
     except (KeyError, TypeError, RecursionError) as error:
         raise ValueError(repr(error)) from error
-    return said, data
+    return fields, data
 
 
-def decoding(rate_hz: int) -> Said:
+def decoding(rate_hz: int) -> Fields:
     """The request to decode a recording to this rate; the recording is with it."""
     return {"rate_hz": rate_hz}
 
@@ -132,15 +132,15 @@ def max_samples_bytes(rate_hz: int) -> int:
     return 4 * (round(MAX_RECORDING_S * rate_hz) + 1)
 
 
-def decoded(said: Said, samples: bytes) -> Decoded:
+def decoded(fields: Fields, samples: bytes) -> Decoded:
     """Raises ValueError for an invalid answer."""
     try:
         info = RecordingInfo(
-            int(said["duration_ms"]),
-            float(said["level_dbfs"]),
-            int(said["sample_rate_hz"]),
-            int(said["channels"]),
-            int(said["speech_ms"]),
+            int(fields["duration_ms"]),
+            float(fields["level_dbfs"]),
+            int(fields["sample_rate_hz"]),
+            int(fields["channels"]),
+            int(fields["speech_ms"]),
         )
     except (KeyError, TypeError, OverflowError) as error:
         raise ValueError(repr(error)) from error
@@ -149,7 +149,7 @@ def decoded(said: Said, samples: bytes) -> Decoded:
     return Decoded(info, samples)
 
 
-def encoding(with_codes: bool) -> Said:
+def encoding(with_codes: bool) -> Fields:
     """The request to encode a recording; its samples are with it."""
     return {"with_codes": with_codes}
 

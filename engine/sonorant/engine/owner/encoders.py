@@ -73,13 +73,13 @@ class Encoders:
     async def _encode(
         self, encoder: KeptUpEncoder, job: int, upload: Upload, answer: Callable[[Encoded], None]
     ) -> None:
-        said: EncoderAnswer | EngineError
+        found: EncoderAnswer | EngineError
         spent = Spent()
         try:
-            said, spent = await self._encodings.encode(encoder, upload)
+            found, spent = await self._encodings.encode(encoder, upload)
         except EngineError as error:
-            said = error
-        answer(Encoded(job, said, spent))
+            found = error
+        answer(Encoded(job, found, spent))
 
     def drop(self, server: int, job: int) -> None:
         """The caller of a recording has left."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextvars import Context
 from typing import Any
 
-from sonorant.engine.encoder.wire import Said, packed, read_answer
+from sonorant.engine.encoder.wire import Fields, packed, read_answer
 from sonorant.engine.errors import EncodingFailed, EngineError, EngineUnavailable
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.fork_server import WORKERS
@@ -23,9 +23,9 @@ class Died(Exception):
     """The process died; the argument is its exit code."""
 
 
-class Asked:
+class RequestWorker:
     def __init__(self, child: Child, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Use `Asked.start`."""
+        """Use `RequestWorker.start`."""
         self.child = child
         self._reader = reader
         self._writer = writer
@@ -39,24 +39,24 @@ class Asked:
         settings: object,
         environment: Mapping[str, str],
         timeout_s: float,
-    ) -> "Asked":
+    ) -> "RequestWorker":
         """Start a process that runs `main(settings, end of a socket, ready)`, and wait until it has loaded.
 
         Raises CheckpointError or EngineError with the reason if it cannot, and leaves nothing.
         """
         WORKERS.hold()
-        asked = None
+        worker = None
         try:
             begun_s = time.monotonic()
-            asked = await cls._fork(name, main, settings, environment, timeout_s)
+            worker = await cls._fork(name, main, settings, environment, timeout_s)
             async with asyncio.timeout(timeout_s):
-                facts = await asked.child.loaded()
+                facts = await worker.child.loaded()
             took_s = time.monotonic() - begun_s
-            log.info("%s worker %d is ready after %.1f s: %s", name, asked.child.pid, took_s, facts)
-            return asked
+            log.info("%s worker %d is ready after %.1f s: %s", name, worker.child.pid, took_s, facts)
+            return worker
         except BaseException as error:
-            if asked is not None:
-                await asked.stop()
+            if worker is not None:
+                await worker.stop()
             else:
                 WORKERS.release()
             if isinstance(error, EngineError) or not isinstance(error, OSError):  # TimeoutError is an OSError
@@ -67,7 +67,7 @@ class Asked:
     @classmethod
     async def _fork(
         cls, name: str, main: Callable[..., None], settings: object, environment: Mapping[str, str], timeout_s: float
-    ) -> "Asked":
+    ) -> "RequestWorker":
         ours, theirs = socket.socketpair()
         with theirs:  # only the child may hold it: its death shows by its closing
             reader, writer = await asyncio.open_unix_connection(sock=ours, limit=READ_AHEAD_BYTES)
@@ -78,12 +78,12 @@ class Asked:
                 writer.close()
                 raise
 
-    async def ask(self, said: Said, data: bytes, max_bytes: int, timeout_s: float) -> tuple[Any, bytes]:
+    async def ask(self, fields: Fields, data: bytes, max_bytes: int, timeout_s: float) -> tuple[Any, bytes]:
         """Have a request answered. Raises InvalidRecording or EncodingFailed if the answer is one, TimeoutError, Died,
         or ValueError for an invalid answer; after these three it can only be stopped."""
         try:
             async with asyncio.timeout(timeout_s):
-                self._writer.write(packed(said, data))
+                self._writer.write(packed(fields, data))
                 await self._writer.drain()
                 return await read_answer(self._reader, max_bytes)
         except (ConnectionError, asyncio.IncompleteReadError):
@@ -107,7 +107,7 @@ class Asked:
 
 
 def fault(error: Exception, name: str, timeout_s: float) -> EncodingFailed:
-    """What to tell the caller of a recording at which `Asked.ask` raised TimeoutError, Died or ValueError."""
+    """What to tell the caller of a recording at which `RequestWorker.ask` raised TimeoutError, Died or ValueError."""
     match error:
         case TimeoutError():
             what = f"the {name} took more than {timeout_s:g} s for the recording"
