@@ -30,7 +30,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.server_ids import new_ids, server_of
 from sonorant.engine.talker import process as talker_process
-from sonorant.engine.talker.schedule.background_limits import ONE_STREAM, BackgroundLimits
+from sonorant.engine.talker.schedule.admission import ONE_STREAM, BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Stepping
 from sonorant.engine.types import FinishReason, StreamEnd

@@ -6,7 +6,7 @@ import numpy as np
 
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.messages import EndStream, FrameRecord
-from sonorant.engine.talker.schedule.background_limits import ONE_STREAM, BackgroundLimits
+from sonorant.engine.talker.schedule.admission import ONE_STREAM, BackgroundLimits
 from sonorant.engine.talker.schedule.rows import DecodeRows, StepPlan
 from sonorant.engine.talker.schedule.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason

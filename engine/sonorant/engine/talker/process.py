@@ -28,7 +28,7 @@ from sonorant.engine.ipc.ring import RingOutbox
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
 from sonorant.engine.later import sooner
 from sonorant.engine.talker.first_chunk import CodecTurn, FirstChunkWait
-from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
+from sonorant.engine.talker.schedule.admission import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
 from sonorant.engine.talker.stepping import Stepping, StepRunner
 from sonorant.logs import start

@@ -1,10 +1,15 @@
 """Interactive streams come first: background streams wait behind them, and give up slots and pages for them."""
 
 import numpy as np
+import pytest
 
 from sonorant.engine.ipc.messages import BeginStream, CancelStream, EndStream, OpenStream, PushText
-from sonorant.engine.talker.schedule.admission import LENDS_AFTER_S
-from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
+from sonorant.engine.talker.schedule.admission import (
+    LENDS_AFTER_S,
+    MOST_BACKGROUND_STREAMS,
+    MOST_BACKGROUND_STREAMS_ON_CPU,
+    BackgroundLimits,
+)
 from sonorant.engine.types import FinishReason
 from tests.engine.talker.hand_driven import Talker
 from tests.fakes import open_stream
@@ -154,3 +159,21 @@ def test_a_batch_stream_has_the_slot_only_of_another_batch_stream_without_text()
     ended, begun, *_ = talker.step()
     assert isinstance(ended, EndStream) and isinstance(begun, BeginStream)
     assert (ended.stream_id, ended.end.reason, begun.stream_id) == (100, FinishReason.YIELDED, 101)
+
+
+@pytest.mark.parametrize(
+    ("num_slots", "on_cuda", "most_streams"),
+    [
+        (1, True, 1),
+        (8, True, 4),
+        (2048, True, MOST_BACKGROUND_STREAMS),
+        (2, False, 1),
+        (32, False, MOST_BACKGROUND_STREAMS_ON_CPU),
+    ],
+)
+def test_background_streams_have_at_most_half_of_the_slots(num_slots: int, on_cuda: bool, most_streams: int) -> None:
+    assert BackgroundLimits.of(num_slots, on_cuda=on_cuda).most_streams == most_streams
+
+
+def test_on_the_cpu_a_step_has_no_background_rows_beside_interactive_ones() -> None:
+    assert BackgroundLimits.of(32, on_cuda=False).most_rows == 0

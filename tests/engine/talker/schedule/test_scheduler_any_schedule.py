@@ -22,7 +22,7 @@ from sonorant.engine.ipc.messages import (
     OpenStream,
     PushText,
 )
-from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
+from sonorant.engine.talker.schedule.admission import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler, StreamCommand
 from sonorant.engine.types import FinishReason
 from tests.fakes import FakeClock, FakeTalkerRunner, expected_codes, open_stream, published_checkpoint, reopened

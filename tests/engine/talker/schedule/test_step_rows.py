@@ -1,7 +1,7 @@
 """Background streams have rows where interactive ones leave time, and all of them or none make a frame."""
 
 from sonorant.engine.ipc.messages import CancelStream, OpenStream
-from sonorant.engine.talker.schedule.background_limits import BackgroundLimits
+from sonorant.engine.talker.schedule.admission import BackgroundLimits
 from tests.engine.talker.hand_driven import Talker
 from tests.fakes import open_stream
 

@@ -11,6 +11,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from sonorant.engine.talker.schedule.memory.capacity import Capacity
 from sonorant.engine.talker.schedule.memory.pages import NO_LEASES
@@ -18,6 +19,27 @@ from sonorant.engine.talker.schedule.stream import NO_SLOT, TalkerStream
 from sonorant.engine.talker.schedule.waiting import BACKGROUND, INTERACTIVE, StreamRank, WaitingStreams
 
 LENDS_AFTER_S = 1.0  # without text; long enough that a stream fed word by word keeps its slot between two words
+# A background stream that gives way is prefilled again, and with so many a GPU is busy.
+MOST_BACKGROUND_STREAMS, MOST_BACKGROUND_STREAMS_ON_CPU = 64, 4
+# A step with so many rows takes hardly longer than one with few; on the CPU each row takes its time.
+MOST_ROWS_WITH_BACKGROUND, MOST_ROWS_WITH_BACKGROUND_ON_CPU = 256, 0
+
+
+@dataclass(frozen=True, slots=True)
+class BackgroundLimits:
+    """How much background streams may have. Nobody listens to them, so they must not make others wait."""
+
+    most_streams: int  # that have slots
+    most_rows: int  # of a step with interactive and background rows
+
+    @classmethod
+    def of(cls, num_slots: int, *, on_cuda: bool) -> "BackgroundLimits":
+        most_streams = MOST_BACKGROUND_STREAMS if on_cuda else MOST_BACKGROUND_STREAMS_ON_CPU
+        most_rows = MOST_ROWS_WITH_BACKGROUND if on_cuda else MOST_ROWS_WITH_BACKGROUND_ON_CPU
+        return cls(max(1, min(most_streams, num_slots // 2)), most_rows)
+
+
+ONE_STREAM = BackgroundLimits(most_streams=1, most_rows=0)
 
 
 class Admission:

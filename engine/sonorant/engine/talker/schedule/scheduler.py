@@ -42,8 +42,7 @@ from sonorant.engine.ipc.messages import (
     PushText,
 )
 from sonorant.engine.ipc.server_ids import server_of
-from sonorant.engine.talker.schedule.admission import Admission
-from sonorant.engine.talker.schedule.background_limits import ONE_STREAM, BackgroundLimits
+from sonorant.engine.talker.schedule.admission import ONE_STREAM, Admission, BackgroundLimits
 from sonorant.engine.talker.schedule.faults import fault_of_ids, fault_of_stream
 from sonorant.engine.talker.schedule.limits import RunawaySuspects, end_at_limit, is_at_limit
 from sonorant.engine.talker.schedule.memory.capacity import Capacity
