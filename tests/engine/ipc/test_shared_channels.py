@@ -23,7 +23,7 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.ring import Doorbell, Ring, RingInbox, RingOutbox
 from sonorant.engine.ipc.server_ids import GENERATIONS, MAX_SERVERS, new_ids, server_of
-from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox, by_turns, sorted_by_server
+from sonorant.engine.ipc.shared_channels import SharedInbox, SharedOutbox, interleaved, sorted_by_server
 from sonorant.engine.types import FinishReason, StreamEnd
 from tests.engine.ipc.other_side import other_side
 
@@ -31,7 +31,7 @@ from tests.engine.ipc.other_side import other_side
 @given(st.lists(st.lists(st.integers()), min_size=1, max_size=4))
 def test_servers_take_turns_and_each_stays_in_order(lists: list[list[int]]) -> None:
     numbered = [[(server, place, value) for place, value in enumerate(each)] for server, each in enumerate(lists)]
-    merged = list(by_turns(numbered))
+    merged = list(interleaved(numbered))
     assert sorted(merged) == sorted(item for each in numbered for item in each)
     for server, each in enumerate(numbered):
         assert [item for item in merged if item[0] == server] == each

@@ -80,7 +80,7 @@ async def test_together_with_others_all_say_the_same_as_alone(engines: EnginePoo
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_where_others_take_all_slots_a_batch_stream_goes_on_behind_them(
+async def test_where_others_take_all_slots_a_background_stream_goes_on_behind_them(
     engines: EnginePool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     traffic, sent = engines._pairs[0]._traffic, list[Command]()
@@ -140,7 +140,7 @@ class FakePair:
         self.room -= 1
 
 
-def test_interactive_streams_have_a_place_again_before_batch_streams() -> None:
+def test_interactive_streams_have_a_place_again_before_background_streams() -> None:
     pair = FakePair()
     placement = Placement([cast("Pair", pair)], Verdicts(cast("Packets", None)), lambda waits: None)
     background, one, other = streams = [

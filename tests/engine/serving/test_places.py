@@ -64,7 +64,7 @@ def test_a_stream_that_has_a_place_spares_none() -> None:
     assert places.num_spared(heavy[0], NUM_ALL) == 0
 
 
-def test_a_batch_stream_always_leaves_an_eighth() -> None:
+def test_a_background_stream_always_leaves_an_eighth() -> None:
     (stream,) = streams(1, NOBODY)
     assert Places().num_spared(stream, NUM_ALL) == 0
     assert Places().num_spared(cast("KeptStream", FakeStream(NOBODY, is_background=True)), NUM_ALL) == NUM_LAST

@@ -139,7 +139,7 @@ async def test_who_waits_for_one_checkpoint_is_not_in_the_way_of_another() -> No
 
 
 @pytest.mark.parametrize("follows", [False, True])
-async def test_batch_utterances_leave_the_last_eighth_to_others(follows: bool) -> None:
+async def test_background_utterances_leave_the_last_eighth_to_others(follows: bool) -> None:
     server = Server()
 
     def batch() -> Reservation:

@@ -131,7 +131,7 @@ async def test_who_hangs_up_while_waiting_leaves_the_queue() -> None:
         assert response.reason == COMPLETED and engine.num_opened == 2
 
 
-async def test_batch_utterances_go_last() -> None:
+async def test_background_utterances_go_last() -> None:
     async with full() as (engine, server, taking):
         batch = await patient_session(server, "b", BATCH)
         interactive = await patient_session(server, "c", PATIENT)

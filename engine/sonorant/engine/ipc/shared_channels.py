@@ -45,7 +45,7 @@ class SharedInbox:
         if num_gone == len(self._inboxes):
             raise PeerGone
         self._first = (self._first + 1) % len(drained)
-        return list(by_turns(drained[self._first :] + drained[: self._first]))
+        return list(interleaved(drained[self._first :] + drained[: self._first]))
 
     def wait(self, timeout_s: float | None = None) -> None:
         if self._poll is None:
@@ -86,7 +86,7 @@ class SharedOutbox:
             raise PeerGone
 
 
-def by_turns(lists: Sequence[Sequence[T]]) -> Iterator[T]:
+def interleaved(lists: Sequence[Sequence[T]]) -> Iterator[T]:
     """Yield the first of each list, then the second of each, and so on."""
     for turn in zip_longest(*lists, fillvalue=_NOTHING):
         yield from (each for each in turn if each is not _NOTHING)  # type: ignore[misc]

@@ -63,7 +63,7 @@ class Callers:
         return [each.stream_id for each in records if isinstance(each, BeginStream)]
 
 
-def test_batch_streams_come_behind_all_others_and_have_a_limit() -> None:
+def test_background_streams_come_behind_all_others_and_have_a_limit() -> None:
     callers = Callers()
     assert callers.open(1, 2, 3, 4) == [1, 2, 3, 4]
     assert callers.open(100, 101, 102, 5) == []
@@ -72,7 +72,7 @@ def test_batch_streams_come_behind_all_others_and_have_a_limit() -> None:
     assert callers.end(100) == [102]
 
 
-def test_a_batch_stream_that_goes_on_waits_behind_interactive_ones_and_in_its_turn() -> None:
+def test_a_background_stream_that_goes_on_waits_behind_interactive_ones_and_in_its_turn() -> None:
     callers = Callers(num_slots=1, most_streams=1)
     assert callers.open(1) == [1]
     assert callers.open(100) == []
@@ -80,7 +80,7 @@ def test_a_batch_stream_that_goes_on_waits_behind_interactive_ones_and_in_its_tu
     assert [callers.end(stream_id) for stream_id in (1, 2, 100)] == [[2], [100], [101]]
 
 
-def test_a_batch_stream_gives_its_slot_to_an_interactive_one_and_comes_back_behind_it() -> None:
+def test_a_background_stream_gives_its_slot_to_an_interactive_one_and_comes_back_behind_it() -> None:
     callers = Callers(num_slots=2, most_streams=1)
     assert callers.open(100, 1) == [1, 100]
     assert callers.open(2) == [2]
@@ -100,7 +100,7 @@ def test_who_has_the_fewest_frames_gives_way_first() -> None:
     assert callers.yielded == [100]
 
 
-def test_batch_streams_give_pages_to_an_interactive_one_and_no_more_than_it_needs() -> None:
+def test_background_streams_give_pages_to_an_interactive_one_and_no_more_than_it_needs() -> None:
     callers = Callers()
     assert callers.open(100, 101, num_pages=20) == [100, 101]
     assert callers.open(1, num_pages=24) == [1]
@@ -120,7 +120,7 @@ def test_they_keep_pages_that_would_not_be_enough() -> None:
     assert callers.yielded == []
 
 
-def test_an_interactive_stream_that_grows_has_the_pages_of_batch_streams() -> None:
+def test_an_interactive_stream_that_grows_has_the_pages_of_background_streams() -> None:
     talker = Talker(num_slots=4, num_pages=32, max_context=512)
     talker.send(
         open_stream(1, num_rows=8, max_frames=500, credit_frames=500),
@@ -134,7 +134,7 @@ def test_an_interactive_stream_that_grows_has_the_pages_of_batch_streams() -> No
     assert len(talker.plan.decodes) == 1
 
 
-def test_a_heavy_caller_may_have_the_slots_of_batch_streams_but_not_those_that_it_leaves_to_others() -> None:
+def test_a_heavy_caller_may_have_the_slots_of_background_streams_but_not_those_that_it_leaves_to_others() -> None:
     callers = Callers(num_slots=16, most_streams=8)
     assert callers.open(*range(100, 108)) == list(range(100, 108))
     assert callers.open(*range(1, 20), caller=HEAVY) == list(range(1, 15))
@@ -145,7 +145,7 @@ def test_a_heavy_caller_may_have_the_slots_of_batch_streams_but_not_those_that_i
     assert len(callers.yielded) == 2
 
 
-def test_a_batch_stream_has_the_slot_only_of_another_batch_stream_without_text() -> None:
+def test_a_background_stream_has_the_slot_only_of_another_background_stream_without_text() -> None:
     talker = Talker(num_slots=2, background_limits=BackgroundLimits(most_streams=1, most_rows=100))
     talker.send(open_stream(1), open_stream(2), open_stream(100, is_background=True))
     for _ in range(3):

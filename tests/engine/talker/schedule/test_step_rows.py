@@ -39,7 +39,7 @@ def stepped(talker: Talker) -> tuple[list[int], list[int]]:
     return prompts, list(talker.plan.stream_ids[num_first:])
 
 
-def test_batch_streams_fill_a_step_up_to_its_limit_behind_the_others() -> None:
+def test_background_streams_fill_a_step_up_to_its_limit_behind_the_others() -> None:
     talker = new_talker(100, 1, 101, 2)
     assert stepped(talker) == ([], [1, 2, 101, 100])
     assert [row.frame_index for row in talker.plan.decodes] == [3, 1, 1, 2]
@@ -50,14 +50,14 @@ def test_batch_streams_fill_a_step_up_to_its_limit_behind_the_others() -> None:
     assert stepped(talker) == ([], [4, 2, 3, 100, 101])
 
 
-def test_no_batch_row_is_beside_an_interactive_prompt() -> None:
+def test_no_background_row_is_beside_an_interactive_prompt() -> None:
     talker = new_talker(100, 1, max_prefill_rows=16)
     talker.send(opening(101, num_rows=20), opening(2, num_rows=40))
     assert [stepped(talker) for _ in range(3)] == [([2], [1])] * 3
     assert stepped(talker) == ([101], [1, 2, 100])
 
 
-def test_batch_prompts_have_the_rows_that_are_left_of_the_limit() -> None:
+def test_background_prompts_have_the_rows_that_are_left_of_the_limit() -> None:
     talker = new_talker(100, 1)
     talker.send(opening(101, num_rows=8))
     pieces = []
@@ -67,7 +67,7 @@ def test_batch_prompts_have_the_rows_that_are_left_of_the_limit() -> None:
     assert pieces == [(0, 3), (3, 6), (6, 8)]
 
 
-def test_batch_streams_alone_always_have_rows() -> None:
+def test_background_streams_alone_always_have_rows() -> None:
     talker = new_talker(100, 101, 102, limits=BackgroundLimits(most_streams=4, most_rows=0))
     assert stepped(talker) == ([], [100, 101, 102])
     talker.send(opening(103, num_rows=20))
