@@ -67,6 +67,10 @@ class Card:
         )
 
 
+def gib(num_bytes: float) -> str:
+    return f"{num_bytes / GIB:.1f} GiB"
+
+
 def pretended(card: Card, environment: Mapping[str, str] = os.environ) -> Card:
     """Return the card that the environment pretends in place of this one, or this one.
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from sonorant.engine.card.card import GIB, gib
 from sonorant.engine.checkpoint.config import Checkpoint
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.cuda import compute_dtype, find_device
@@ -17,7 +18,7 @@ from sonorant.engine.model.talker import Talker
 from sonorant.engine.sizes import max_pass_frames
 from sonorant.engine.types import MAX_RECORDING_S
 
-CUDA_BYTES = int(0.8 * 2**30)  # per worker on a GPU: context, libraries, graphs
+CUDA_BYTES = int(0.8 * GIB)  # per worker on a GPU: context, libraries, graphs
 # That graphs of the codec keep for a pass, of its widest layer's float16 output: measured with 128 to 1,024 frames.
 PASS_ACTIVATIONS = 14
 ENCODER_ACTIVATIONS = 4  # of its largest layer, at the same time
@@ -119,10 +120,6 @@ def check_fit(worker: str, need: MemoryNeed, free: int) -> None:
             f"state of streams) and {need.device} has {gib(free)} free; free some, use another device, a smaller "
             "checkpoint, or less of num_pages, max_context and num_slots"
         )
-
-
-def gib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**30:.1f} GiB"
 
 
 def _num_values(module: nn.Module) -> int:

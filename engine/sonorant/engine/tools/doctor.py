@@ -223,9 +223,10 @@ def _checkpoint(config: EngineConfig) -> tuple[Verdict, str]:
 
 def _memory(examined: Examined) -> tuple[Verdict, str]:
     """Compare the memory that all workers on a device need with what is free there."""
+    from sonorant.engine.card.card import gib
     from sonorant.engine.card.device import free_bytes
     from sonorant.engine.cpu.choice import rounding_of
-    from sonorant.engine.model.memory import MemoryNeed, code2wav_need, encoder_need, gib, talker_need
+    from sonorant.engine.model.memory import MemoryNeed, code2wav_need, encoder_need, talker_need
     from sonorant.engine.talker.run.kv_cache import CUDA_SHARE
 
     needs: list[MemoryNeed] = []

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from sonorant.engine.card.card import GIB, Card
+from sonorant.engine.card.card import Card, gib
 from sonorant.engine.card.driver import find_card
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig, device_with_gpus
@@ -88,21 +88,17 @@ def _for_card(config: EngineConfig, card: Card, num_sharing: int) -> EngineConfi
         checkpoint = load_checkpoint(config.model)
     except CheckpointError:  # the workers will report it
         return with_sizes(config, SMALLEST_CARD_SLOTS)
-    room = f"{_gib(memory_bytes)} of {card.name} ({_gib(card.free_bytes)} of its {_gib(card.memory_bytes)} are free"
+    room = f"{gib(memory_bytes)} of {card.name} ({gib(card.free_bytes)} of its {gib(card.memory_bytes)} are free"
     room += f", --gpu-memory-gib is {config.gpu_memory_gib:g}" if config.gpu_memory_gib else ""
     room += f", for {num_sharing} pairs)" if num_sharing > 1 else ")"
     if missing := missing_bytes(memory_bytes, checkpoint, config):
         raise EngineError(
-            f"{checkpoint.name} needs {_gib(memory_bytes + missing)} and may take {room}: stop other programs on the "
+            f"{checkpoint.name} needs {gib(memory_bytes + missing)} and may take {room}: stop other programs on the "
             "GPU, allow more with --gpu-memory-gib, or use fewer pairs, a smaller checkpoint or a lower --max-context"
         )
     found = replace(with_sizes(config, slots_of(memory_bytes, checkpoint)), memory_bytes=memory_bytes)
     log.info("sizes for %s: %s", room, sizes_text(found))
     return found
-
-
-def _gib(num_bytes: int) -> str:
-    return f"{num_bytes / GIB:.1f} GiB"
 
 
 def threads_per_worker(configs: Sequence[EngineConfig]) -> int:
