@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -19,9 +19,7 @@ from sonorant.engine.types import Int16Array, SamplingParams
 
 # ASCII; with the letters and marks of English, Spanish, French, Italian and Portuguese; all
 Characters = Literal["ascii", "western", "unicode"]
-CHARACTERS: tuple[Characters, ...] = ("ascii", "western", "unicode")
 TaskName = Literal["custom_voice", "voice_design", "base"]
-TASKS: tuple[TaskName, ...] = ("custom_voice", "voice_design", "base")
 CODEC_TYPE = "qwen3_tts_tokenizer_12hz"
 MIN_NEW_TOKENS = 2  # fixed in Qwen3TTSForConditionalGeneration.generate
 
@@ -193,9 +191,7 @@ class Checkpoint:
 def load_checkpoint(folder: Path) -> Checkpoint:
     """Read the JSON files. Raises CheckpointError that names the file and key that is missing or unusable."""
     config = Section.read(folder / "config.json")
-    task = config.text("tts_model_type")
-    if task not in TASKS:
-        raise CheckpointError(f"{config.path}: tts_model_type is {task!r}; supported are {', '.join(TASKS)}")
+    task: TaskName = config.choice("tts_model_type", get_args(TaskName))
     if (codec_type := config.text("tokenizer_type", CODEC_TYPE)) != CODEC_TYPE:
         raise CheckpointError(f"{config.path}: tokenizer_type is {codec_type!r}; only {CODEC_TYPE} is supported")
     generation = Section.read(folder / "generation_config.json")
@@ -216,7 +212,7 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         codec=_codec(Section.read(folder / "speech_tokenizer" / "config.json")),
         speaker_encoder=config.section("speaker_encoder_config").make(SpeakerEncoderConfig) if task == "base" else None,
         default_sampling=_default_sampling(generation),
-        characters=_characters(generation),
+        characters=generation.choice("text_characters", get_args(Characters), "unicode"),
     )
     _check_consistent(checkpoint)
     return checkpoint
@@ -299,14 +295,6 @@ def transformer_config(c: Section, **defaults: Any) -> TransformerConfig:
     if heads % kv_heads:
         raise CheckpointError(f"{c.path}: {heads} attention heads cannot share {kv_heads} key-value heads evenly")
     return replace(sizes, head_dim=c.size("head_dim", defaults.get("head_dim", sizes.hidden_size // heads)))
-
-
-def _characters(c: Section) -> Characters:
-    said = c.text("text_characters", "unicode")
-    for characters in CHARACTERS:
-        if characters == said:
-            return characters
-    raise CheckpointError(f"{c.path}: text_characters is {said!r}; supported are {', '.join(CHARACTERS)}")
 
 
 def _default_sampling(c: Section) -> SamplingParams:

@@ -7,7 +7,7 @@ default, and so does null. Source: QwenLM/Qwen3-TTS
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -116,6 +116,13 @@ class Section:
 
     def text(self, key: str, default: str | None = None) -> str:
         return str(self._required(key, default))
+
+    def choice(self, key: str, names: Sequence[str], default: str | None = None) -> Any:
+        """Return one of the names. Raises CheckpointError for any other."""
+        value = self.text(key, default)
+        if value not in names:
+            raise CheckpointError(f"{self.path}: {key} is {value!r}; supported are {', '.join(names)}")
+        return value
 
     def flag(self, key: str, default: bool) -> bool:
         return bool(self._required(key, default))
