@@ -49,3 +49,13 @@ def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     one, other = Certificates(tmp_path / "a").files(), Certificates(tmp_path / "b").files()
     with pytest.raises(TlsError, match=r"certificate.*must be PEM files"):
         ServerContext(TlsFiles(one.certificate, other.key))
+
+
+def test_a_certificate_that_has_expired_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    certificates = Certificates(tmp_path)
+    files = certificates.files()
+    ServerContext(files)
+    assert not caplog.messages
+    certificates.issue(not_after=datetime(2020, 1, 1, tzinfo=UTC))
+    ServerContext(files)
+    assert caplog.messages == [f"{files.certificate} has expired, so clients refuse it; replace it"]

@@ -1,6 +1,7 @@
 """Certificates for tests of TLS."""
 
 import os
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ class Certificates:
         self.authority.cert_pem.write_to_path(folder / "ca.pem")
         self.issue()
 
-    def issue(self) -> None:
-        certificate = self.authority.issue_cert("127.0.0.1", "localhost")
+    def issue(self, *names: str, not_after: datetime | None = None) -> None:
+        certificate = self.authority.issue_cert(*(names or ("127.0.0.1", "localhost")), not_after=not_after)
         # Replaced at once, as a certificate manager does it.
         for name, blobs in (("cert.pem", certificate.cert_chain_pems), ("key.pem", [certificate.private_key_pem])):
             (self.folder / "new").write_bytes(b"".join(blob.bytes() for blob in blobs))

@@ -129,7 +129,7 @@ def test_an_engine_s_settings_have_the_names_of_their_flags() -> None:
 
 def test_a_file_with_a_table_per_stage(tmp_path: Path) -> None:
     path = tmp_path / "sonorant.toml"
-    path.write_text(FILE)
+    path.write_text(FILE, encoding="utf-8-sig")  # as on Windows
     for config in (parse_args(["--config", str(path)]), parse_args([], {"SONORANT_CONFIG": str(path)})):
         engine = config.engine
         assert (engine.model, engine.load_format, engine.enforce_eager) == (BUILTIN_VOICE_DIR, "dummy", True)

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import closing, redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from sonorant.service.doctor import _keys, _tls, _voices, run
 from sonorant.service.owner import number_of
 from sonorant.service.voices.folder import FILES
 from sonorant.service.voices.sqlite_store import VoiceRegistry
+from tests.service.certificates import Certificates
 from tests.service.findings import finding_of
 from tests.service.voice_values import ROOMY, about, file_of
 from tests.tiny_checkpoint import write_tiny_checkpoint
@@ -161,3 +163,12 @@ def test_what_does_not_fit_is_told_before_anything_is_loaded(tmp_path: Path) -> 
 def test_an_open_port_without_tls_and_keys_is_worth_a_warning() -> None:
     config = parse_args(["--listen", "[::]:0"], {})
     assert (finding_of(_tls, config).verdict, finding_of(_keys, config).verdict) == (Verdict.WARN, Verdict.WARN)
+
+
+def test_a_certificate_that_has_expired_is_a_fault(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    config = parse_args(["--tls-certificate", str(tmp_path / "cert.pem"), "--tls-key", str(tmp_path / "key.pem")], {})
+    assert finding_of(_tls, config).verdict == Verdict.PASS
+    certificates.issue(not_after=datetime(2020, 1, 1, tzinfo=UTC))
+    expired = finding_of(_tls, config)
+    assert expired.verdict == Verdict.FAIL and "has expired" in expired.text

@@ -1,5 +1,6 @@
 """The program `sonorant`. Ctrl-C ends it without a traceback at any time, even while it is starting."""
 
+import io
 import os
 import signal
 import sys
@@ -7,6 +8,8 @@ import sys
 
 def main() -> None:
     _fill_closed_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a console or a file may take fewer characters than texts have
+        sys.stdout.reconfigure(errors="backslashreplace")
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # the command reports each error once, in its own words
     # Importing takes half a second. Until then Ctrl-C simply ends the process, without a KeyboardInterrupt in an
     # import.

@@ -138,6 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of our stdout is gone; keep the interpreter from flushing into it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
+    except UnicodeEncodeError as error:  # Python keeps bytes of arguments that are no text as halves of surrogate pairs
+        status = _print_error(f"{error.object!a} is not UTF-8 text")
     except (OSError, ValueError, ServerFailed) as error:
         status = _print_error(error_text(error))
     sys.exit(status)

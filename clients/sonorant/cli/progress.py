@@ -1,11 +1,13 @@
 """How much of a text is spoken: a bar below all other lines, on a terminal. Elsewhere only those lines are written."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
 from typing import TextIO
 
 WIDTH = 30
+_USUAL_COLUMNS = 80  # of a terminal that does not say
 _CLEAR = "\r\x1b[K"
 
 
@@ -60,7 +62,17 @@ class Progress:
         if not self.is_shown:
             return
         share = min(1.0, (self._num_spoken + sum(self._reached.values())) / self._num_chars)
-        bar = f"[{'#' * int(share * WIDTH):{WIDTH}}] {int(share * 100):3}%{self.time_left()}"
+        figures = f"{int(share * 100):3}%{self.time_left()}"
+        bar = f"[{'#' * int(share * WIDTH):{WIDTH}}] {figures}"
+        if len(bar) >= (columns := self._columns()):  # a terminal would go on in its next line, and keep this one
+            bar = figures[: columns - 1]
         if bar != self._bar:
             self._bar = bar
             print(f"{_CLEAR}{bar}", end="", file=self._out, flush=True)
+
+    def _columns(self) -> int:
+        assert self._out is not None
+        try:
+            return os.get_terminal_size(self._out.fileno()).columns or _USUAL_COLUMNS
+        except OSError:
+            return _USUAL_COLUMNS

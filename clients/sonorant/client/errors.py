@@ -200,6 +200,12 @@ def _hint(target: str, details: str) -> str:
         return f"give the port, too: {target}:50051"
     if "http1.x" in details:
         return "that port speaks HTTP, as a gateway does; give the port of the server itself"
+    if "lookup failed" in details:
+        return "there is no host of this name"
+    if "certificate has expired" in details:
+        return "the server needs a new certificate"
+    if "Hostname Verification" in details:
+        return "its certificate is for other names; call it by one of them"
     if "CERTIFICATE_VERIFY_FAILED" in details:
         return "no known authority has signed its certificate; give the PEM file of its authority in SONORANT_CLIENT_CA"
     if "WRONG_VERSION_NUMBER" in details:

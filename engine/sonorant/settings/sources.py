@@ -156,7 +156,7 @@ def parsed(setting: Setting, text: str, where: str) -> Any:
 
 def _document(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:  # neither UTF-8 nor TOML, or nested too deeply

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -63,6 +64,10 @@ def expires_s(certificate: Path) -> float:
     return ends.replace(tzinfo=UTC).timestamp()
 
 
+def has_expired(certificate: Path) -> bool:
+    return 0 < expires_s(certificate) < time.time()
+
+
 class Latest(Generic[T]):
     """What is made of the files as they are now. If new ones cannot be used, the old ones stay."""
 
@@ -72,6 +77,7 @@ class Latest(Generic[T]):
         self._make = make
         self._version = version_of(files.paths())
         self.value = make(files)
+        self._warn()
 
     def if_changed(self) -> T | None:
         """Return the new value if the files have changed and can be used, else None."""
@@ -85,7 +91,12 @@ class Latest(Generic[T]):
             log.error("the changed TLS files cannot be used, the certificate in use stays: %s", error)
             return None
         log.info("the TLS certificate was read again")
+        self._warn()
         return self.value
+
+    def _warn(self) -> None:
+        if has_expired(self._files.certificate):
+            log.warning("%s has expired, so clients refuse it; replace it", self._files.certificate)
 
 
 class ServerContext:

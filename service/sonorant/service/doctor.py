@@ -16,7 +16,7 @@ import grpc
 from sonorant.engine import EngineError, sized, start_here
 from sonorant.engine.tools.doctor import Examined, Finding, Verdict, finding
 from sonorant.hosting.addresses import CannotListen, listening_socket
-from sonorant.hosting.tls import TlsError
+from sonorant.hosting.tls import TlsError, has_expired
 from sonorant.service.access.api_keys import ApiKeys, ApiKeysError
 from sonorant.service.access.receipt_key import ReceiptKeyError, read_key
 from sonorant.service.access.tls import server_credentials
@@ -121,6 +121,8 @@ def _port(told: tuple[str, str]) -> tuple[Verdict, str]:
 def _tls(config: ServiceConfig) -> tuple[Verdict, str]:
     if config.tls is not None:
         server_credentials(config.tls)
+        if has_expired(config.tls.certificate):
+            return Verdict.FAIL, f"{config.tls.certificate} has expired, so clients refuse it; replace it"
         mutual = ", clients need a certificate" if config.tls.client_ca else ""
         return Verdict.PASS, f"certificate and key belong together{mutual}"
     if config.listen.startswith(_LOOPBACK):

@@ -24,6 +24,8 @@ from sonorant.tts.v1.speak_pb2 import COMMIT_MODE_SENTENCE, SpeakRequest, SpeakR
 from sonorant.tts.v1.synthesis_pb2 import PRIORITY_BATCH, TEXT_FORMAT_MARKDOWN, Mark, Marks, Sampling, Scheduling
 from tests.clients.cli._support import sonorant, start
 from tests.clients.scripted_server import LOUD, Speech, scripted_server
+from tests.service.fake_engine import FakeEngine
+from tests.service.harness import served
 
 NO_PLAYER = {**os.environ, "PATH": "/nonexistent"}
 
@@ -205,6 +207,7 @@ async def test_words_are_sent_one_by_one_with_pauses(tmp_path: Path) -> None:
         (["say", "fail"], b"", "sonorant: internal error, request_id=7"),
         (["say"], b"\xff\xfe", "sonorant: stdin is not UTF-8 text: "),
         (["say"], b"a\xc3", "sonorant: stdin is not UTF-8 text: "),
+        (["say", "caf\udce9"], b"", r"sonorant: 'caf\udce9' is not UTF-8 text"),
         (["say", "--file", "/nonexistent/text"], b"", "sonorant: /nonexistent/text: No such file or directory"),
         (
             ["say", "--file", "engine/sonorant/engine/builtin_voice/model.safetensors"],
@@ -219,6 +222,13 @@ async def test_failures_are_one_line_and_a_status(arguments: list[str], stdin: b
         status, _, stderr = await sonorant(*arguments, "--server", target, "--raw", stdin=stdin)
     assert status == 1
     assert message in stderr and "Traceback" not in stderr
+
+
+async def test_what_stdout_has_no_character_for_is_escaped() -> None:
+    async with served(FakeEngine()) as server:
+        ascii_only = os.environ | {"PYTHONIOENCODING": "ascii"}
+        status, stdout, stderr = await sonorant("explain", "5 €", "--server", server.address, env=ascii_only)
+    assert (status, stderr) == (0, "") and b"\\u20ac" in stdout
 
 
 @pytest.mark.parametrize("number", ["-5", "x", "4294967296", "1.5"])

@@ -1,7 +1,9 @@
 """A bar says how far a text is, on terminals only; every other line stays whole."""
 
 import io
+import os
 import re
+import termios
 
 from sonorant.cli.progress import Progress
 
@@ -51,3 +53,12 @@ def test_there_is_no_bar_in_a_file_and_none_without_a_known_text() -> None:
         progress.note("so")
         progress.close()
         assert out.getvalue() == "so\n"
+
+
+def test_on_a_narrow_terminal_it_stays_on_its_line() -> None:
+    ours, theirs = os.openpty()
+    termios.tcsetwinsize(theirs, (24, 16))
+    with os.fdopen(ours, "rb") as seen, os.fdopen(theirs, "w") as out:
+        progress = Progress(200, out, iter((0.0, 100.0)).__next__)
+        progress.reach(1, 50)
+        assert seen.read(19) == b"\r\x1b[K 25%  about 5 m"

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,11 @@ async def test_an_error_for_want_of_tls_says_how_to_turn_it_on(tmp_path: Path) -
     async with served(FakeEngine(), certificates.of_client(), tls=certificates.files()) as server:
         assert "it was stopped, or it needs TLS" in await refused(server.address, Access())
         assert "no known authority has signed its certificate" in await refused(server.address, Access(tls=True))
+        certificates.issue(not_after=datetime(2020, 1, 1, tzinfo=UTC))
+        assert "the server needs a new certificate" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
+        certificates.issue("other.example")
+        assert "its certificate is for other names" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
+    assert "there is no host of this name" in await refused("nowhere.invalid:50051", Access())
     async with served(FakeEngine()) as server:
         assert "it does not use TLS" in await refused(server.address, Access(ca=tmp_path / "ca.pem"))
         as_text = Access(ca=str(tmp_path / "ca.pem"))  # as most people write a path

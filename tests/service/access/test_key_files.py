@@ -55,6 +55,11 @@ def test_a_faulty_file_never_widens_access(tmp_path: Path) -> None:
         ApiKeys(path)
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text(table("ada", ADA), encoding="utf-8-sig")  # as on Windows
+    assert ApiKeys(tmp_path / "keys.toml").find(ADA) is not None
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 400), st.sampled_from(["", "[", '"', "\n", "#", "0", "]"])), max_size=4))
 def test_no_fault_lets_somebody_in_who_is_not_in_the_file(edits: list[tuple[int, str]]) -> None:

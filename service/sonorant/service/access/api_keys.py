@@ -181,7 +181,7 @@ def _read(path: Path) -> str:
         raise ApiKeysError(f"cannot read {path}: {error.strerror}") from error
     if len(data) > MAX_FILE_BYTES:
         raise ApiKeysError(f"{path} has more than {MAX_FILE_BYTES} bytes, which is no file of keys")
-    return data.decode(errors="replace")
+    return data.decode("utf-8-sig", errors="replace")
 
 
 def _parsed(path: Path, text: str) -> tuple[list[Caller], list[str]]:
