@@ -23,10 +23,11 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.cpu.codec import CompiledCode2Wav
 from sonorant.engine.cpu.codec_weights import codec_weights, conversion_of
 from sonorant.engine.cpu.library import library
-from sonorant.engine.model.rounded import TILE, RoundedEmbedding, RoundedLinear, Rounding, use_rounded
+from sonorant.engine.model.rounded import TILE, RoundedEmbedding, RoundedLinear, Rounding
 from sonorant.engine.model.talker import Talker
 from sonorant.engine.talker.run.compiled import CompiledSteps
 from sonorant.engine.talker.run.kv_cache import KVCache
+from sonorant.engine.talker.run.loading import empty_rounded_talker
 from sonorant.engine.talker.run.runner import MOST_TIMED_ROWS
 from sonorant.engine.talker.run.slot_state import SlotArrays
 from sonorant.engine.talker.schedule.rows import DecodeRow, DecodeRows
@@ -87,10 +88,7 @@ def _code2wav(checkpoint: Checkpoint) -> Callable[[], object]:
 
 
 def _talker(checkpoint: Checkpoint, rounding: Rounding) -> Talker:
-    with torch.device("meta"):
-        talker = Talker(checkpoint)
-        talker.join()
-        use_rounded(talker, rounding)
+    talker = empty_rounded_talker(checkpoint, rounding)
     for module in talker.modules():
         for name, like in list(module.named_parameters(recurse=False)):
             setattr(module, name, nn.Parameter(_weights(module, name, like), requires_grad=False))

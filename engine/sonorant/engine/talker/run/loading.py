@@ -36,6 +36,15 @@ def load_rounded_talker(checkpoint: Checkpoint, config: EngineConfig, rounding: 
     return talker
 
 
+def empty_rounded_talker(checkpoint: Checkpoint, rounding: Rounding) -> Talker:
+    """Return a talker with rounded matrices that have no contents yet."""
+    with torch.device("meta"):
+        talker = Talker(checkpoint)
+        talker.join()
+        use_rounded(talker, rounding)
+    return talker
+
+
 def _rounded(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -> Talker:
     cpu = torch.device("cpu")
     talker = _loaded(checkpoint, config, cpu, compute_dtype("auto", checkpoint.dtype, torch.device("cuda")))
@@ -45,10 +54,7 @@ def _rounded(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -
 
 
 def _mapped(checkpoint: Checkpoint, rounding: Rounding, kept: Mapping[str, Tensor]) -> Talker:
-    with torch.device("meta"):
-        talker = Talker(checkpoint)
-        talker.join()
-        use_rounded(talker, rounding)
+    talker = empty_rounded_talker(checkpoint, rounding)
     for name in talker.state_dict():
         parent, _, own = name.rpartition(".")
         setattr(talker.get_submodule(parent), own, nn.Parameter(kept[name], requires_grad=False))
