@@ -33,7 +33,6 @@ from sonorant.engine import (
 )
 from sonorant.engine.serving import pool
 from sonorant.engine.serving.warm_up import warm_up
-from sonorant.engine.workers import prepared
 from sonorant.engine.workers.worker_pair import Workers
 from tests.child_pids import child_names, child_pids
 from tests.engine.speech import Heard, assert_same_speech, listen
@@ -347,16 +346,6 @@ async def test_checkpoints_of_different_codecs_are_refused(custom_voice: Path, t
     other = write_tiny_checkpoint(tmp_path / "other", "base", upsample_rates=(8, 5, 4, 2))
     with pytest.raises(CheckpointError, match="samples per frame"):
         await start_here([config(custom_voice), config(other)])
-
-
-def test_the_workers_of_all_pairs_share_the_cores(custom_voice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
-    without = replace(config(custom_voice), cpu_threads=0)
-    assert [c.cpu_threads for c in prepared._sharing([without])] == [8]
-    assert [c.cpu_threads for c in prepared._sharing([without] * 4)] == [2] * 4
-    assert [c.cpu_threads for c in prepared._sharing([without] * 40)] == [1] * 40
-    (chosen,) = prepared._sharing([without.but(cpu_threads=3)])
-    assert (chosen.threads("talker"), chosen.threads("code2wav")) == (3, 3)
 
 
 @pytest.mark.parametrize("has_begun", [False, True])

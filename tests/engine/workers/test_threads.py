@@ -10,7 +10,7 @@ from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR, PRESETS_DIR
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.talker.first_chunk import CodecTurn
 from sonorant.engine.talker.process import _wait
-from sonorant.engine.workers.auto import threads_per_worker
+from sonorant.engine.workers.auto import with_threads
 
 LARGE = PRESETS_DIR / "qwen3-tts-12hz-0.6b-customvoice"
 CPU = torch.device("cpu")
@@ -40,5 +40,14 @@ def test_a_large_model_on_few_cores_has_them_all_in_each_worker_in_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(num_cores)))
-    assert threads_per_worker([config(model)] * num_pairs) == threads
+    assert [each.cpu_threads for each in with_threads([config(model)] * num_pairs)] == [threads] * num_pairs
     assert _wait(config(model, threads), CPU) is wait
+
+
+def test_the_workers_of_all_pairs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    without = config(BUILTIN_VOICE_DIR)
+    for num_pairs, threads in ((1, 8), (4, 2), (40, 1)):
+        assert {each.cpu_threads for each in with_threads([without] * num_pairs)} == {threads}
+    (chosen,) = with_threads([without.but(cpu_threads=3)])
+    assert (chosen.threads("talker"), chosen.threads("code2wav")) == (3, 3)

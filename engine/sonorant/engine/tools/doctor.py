@@ -25,7 +25,7 @@ from sonorant.engine.kernels.folder import cache_folder
 from sonorant.engine.sizes import listeners, real_time_factor
 from sonorant.engine.tools.compiler import CannotCompile, check_compiler
 from sonorant.engine.workers.ahead import last_noted, noted, wanted_by
-from sonorant.engine.workers.auto import sizes_text, threads_per_worker
+from sonorant.engine.workers.auto import sizes_text, with_threads
 from sonorant.engine.workers.mps import this_machine
 from sonorant.engine.workers.mps_plan import Sharing, plan_mps
 from sonorant.engine.workers.ring_sizes import RingSizes
@@ -259,20 +259,20 @@ def _speed(examined: Examined) -> tuple[Verdict, str]:
     from sonorant.engine.cpu.work import rounded_work
     from sonorant.engine.tools.forecast import forecast
 
+    configs = with_threads(examined.configs)
     rounded = {
         config.model: (config, checkpoint, rounding)
-        for config in examined.configs
+        for config in configs
         if (rounding := rounding_of(checkpoint := load_checkpoint(config.model), config)) is not None
     }
     if not rounded:
         return Verdict.PASS, "forecast only for a checkpoint whose weights are rounded on the CPU"
-    threads = examined.configs[0].cpu_threads or threads_per_worker(examined.configs)
-    use_threads(threads)
+    use_threads(configs[0].cpu_threads)
     verdict, parts = Verdict.PASS, []
     for config, checkpoint, rounding in rounded.values():
         work, frame_s = rounded_work(checkpoint, rounding), 1 / checkpoint.frame_rate_hz
         steps_s, codec_s = forecast(checkpoint, config, rounding)
-        in_turns = config.but(cpu_threads=threads).takes_turns
+        in_turns = config.takes_turns
         factor = real_time_factor(steps_s, codec_s, frame_s, in_turns=in_turns)
         text = f"a second of {checkpoint.name} should take {factor:.1f} s"
         if factor <= 1:

@@ -101,13 +101,14 @@ def _for_card(config: EngineConfig, card: Card, num_sharing: int) -> EngineConfi
     return found
 
 
-def threads_per_worker(configs: Sequence[EngineConfig]) -> int:
-    """Return how many CPU threads each worker of these pairs gets if the settings leave that open: all together get one
-    per core. Where one large model speaks on few cores, each worker gets as many as there are, and they take turns."""
+def with_threads(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
+    """Return `configs` with a number of CPU threads for each worker of these pairs: where the settings leave it open,
+    all together get one per core. Where one large model speaks on few cores, each worker gets as many as there are, and
+    they take turns."""
     num_busy, num_cores = sum(not config.is_standby for config in configs), len(os.sched_getaffinity(0))
-    if num_busy == 1 and num_cores <= FEW_CORES and is_large_on_the_cpu(configs[0]):
-        return num_cores
-    return max(1, num_cores // (2 * num_busy))
+    is_in_turns = num_busy == 1 and num_cores <= FEW_CORES and is_large_on_the_cpu(configs[0])
+    threads = num_cores if is_in_turns else max(1, num_cores // (2 * num_busy))
+    return [config.but(cpu_threads=config.cpu_threads or threads) for config in configs]
 
 
 def is_large_on_the_cpu(config: EngineConfig) -> bool:

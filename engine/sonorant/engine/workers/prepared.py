@@ -9,7 +9,7 @@ from sonorant.engine.checkpoint.config import Checkpoint, load_checkpoint
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.workers.ahead import compiling
-from sonorant.engine.workers.auto import sized, threads_per_worker
+from sonorant.engine.workers.auto import sized, with_threads
 from sonorant.engine.workers.mps import mps_for, this_machine
 from sonorant.logs import start
 
@@ -21,7 +21,7 @@ async def prepared(configs: Sequence[EngineConfig], mps: MpsMode) -> AsyncIterat
     Raises CheckpointError if the checkpoints do not go together, or EngineError as `mps_for` does.
     """
     _check_same_codec([load_checkpoint(model) for model in {config.model: None for config in configs}])
-    configs = _sharing(await asyncio.to_thread(sized, configs))
+    configs = with_threads(await asyncio.to_thread(sized, configs))
     start.phase("sizes")
     async with compiling(configs), mps_for(mps, configs, await asyncio.to_thread(this_machine)) as folder:
         if folder:
@@ -29,12 +29,6 @@ async def prepared(configs: Sequence[EngineConfig], mps: MpsMode) -> AsyncIterat
         yield [
             dataclasses.replace(config, mps_pipe_directory=folder or config.mps_pipe_directory) for config in configs
         ]
-
-
-def _sharing(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
-    """If no number of threads is set, let all workers together have one per core."""
-    threads = threads_per_worker(configs)
-    return [config.but(cpu_threads=config.cpu_threads or threads) for config in configs]
 
 
 def _check_same_codec(checkpoints: Sequence[Checkpoint]) -> None:
