@@ -22,14 +22,18 @@ class _Memory(ctypes.Structure):
 
 def find_card(device: str) -> Card | None:
     """Return the GPU that a device setting means, or None for the CPU. Blocks for some milliseconds."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if device == "cpu" or visible in ("", "-1") or not any(DEVICES.glob("nvidia[0-9]*")) or not _torch_has_cuda():
+    if device == "cpu" or not (sees_gpu() and _torch_has_cuda()):
         return None
     index = int(device.partition(":")[2] or 0)
-    names = [name.strip() for name in (visible or "").split(",") if name.strip()]
+    names = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     if names and index >= len(names):
         return None
     return pretended(_ask(names[index] if names else str(index)) or _ASSUMED)
+
+
+def sees_gpu() -> bool:
+    """Whether there is a GPU here, and CUDA_VISIBLE_DEVICES does not hide all of them."""
+    return os.environ.get("CUDA_VISIBLE_DEVICES") not in ("", "-1") and any(DEVICES.glob("nvidia[0-9]*"))
 
 
 def _torch_has_cuda() -> bool:

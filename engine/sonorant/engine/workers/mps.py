@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from sonorant.engine.card.driver import sees_gpu
 from sonorant.engine.config import EngineConfig, MpsMode
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.child import Child
@@ -63,14 +64,13 @@ async def mps_for(mode: MpsMode, configs: Sequence[EngineConfig], machine: Machi
 
 def this_machine() -> Machine:
     """Look at this machine. Blocks shortly, while a running daemon is asked for an answer."""
-    visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     program = shutil.which(PROGRAM)
     directory = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))
     return Machine(
-        has_gpu=visible_devices not in ("", "-1") and any(Path("/dev").glob("nvidia[0-9]*")),
+        has_gpu=sees_gpu(),
         program=program,
         has_daemon=program is not None and mps_answers(directory),
-        visible_devices=visible_devices,
+        visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
 
 
