@@ -77,6 +77,8 @@ _MEANINGS: Mapping[str, tuple[str, str]] = {
     "<=": (r"[\w)]( ?)<=\1[\w$.(-]", "at most"),
     ">=": (r"[\w)]( ?)>=\1[\w$.(-]", "at least"),
 }
+# Beside those of which Unicode says it. What looks like a sign, such as an arrow, seldom means it.
+_FORMS: Mapping[str, str] = {"∗": "*", "⁄": "/", "∕": "/", "∼": "~", "≡": "="}
 _MAX_RUN = max(map(len, _MEANINGS)) + 1  # as many as tell a run from a longer one
 _BETWEEN = frozenset("".join(_MEANINGS))
 _NO_PROSE = _BETWEEN | frozenset("&()+[\\]_`{|}")
@@ -198,8 +200,8 @@ def _sign(char: str, category: str, name: str) -> str:
 @lru_cache(maxsize=4096)
 def _as_sign(char: str) -> str:
     """Return the sign of ASCII that this one is a form of, such as "=" in full width, or the character itself."""
-    is_silent = unicodedata.category(char)[0] in "PS" and not gives_letters(char)
-    return sign if is_silent and (sign := anyascii(char).strip()) in _BETWEEN else char
+    sign = _FORMS.get(char) or unicodedata.normalize("NFKC", char)
+    return sign if sign in _BETWEEN else char
 
 
 class AsIs:
