@@ -71,7 +71,7 @@ class SynthesisParams:
     # If not None, `EngineStream.text_times` says when which text is spoken. Its values are the
     # `EngineStream.text_positions` of the known frames.
     times_text: tuple[float, ...] | None = None
-    # In place of positions that are not known: some characters, and when each is over in the known frames, in ms.
+    # In place of positions that are not known: some characters, and when each is reached in the known frames, in ms.
     times_told: tuple[tuple[int, float], ...] = ()
 
 

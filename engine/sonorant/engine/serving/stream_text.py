@@ -188,8 +188,8 @@ class TextTimes:
     def _told_positions(self, num_frames: int) -> list[float]:
         """Return the positions of the first frames from what was told of them. What a caller told need not grow."""
         tokens = [self.offsets.position_of(char) for char, _ in self._told]
-        ends_ms = [end_ms for _, end_ms in self._told]
+        begins_ms = [begin_ms for _, begin_ms in self._told]
         middles_ms = (np.arange(num_frames) + 0.5) * self._frame_ms
-        grown = np.maximum.accumulate([0.0, *ends_ms]), np.maximum.accumulate([0.0, *tokens])
+        grown = np.maximum.accumulate([0.0, *begins_ms]), np.maximum.accumulate([0.0, *tokens])
         positions: list[float] = np.interp(middles_ms, *grown).tolist()
         return positions

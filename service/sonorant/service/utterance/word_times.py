@@ -177,19 +177,22 @@ class WordTimes:
         part.audio_ms += num_samples * 1000 / self._rate_hz
 
     def told_words(self) -> tuple[tuple[int, float], ...]:
-        """Return what another session told of the part whose audio comes now: the last character of each word, in the
-        part's spoken text, and when it is over in the part's own time."""
+        """Return what another session told of the part whose audio comes now: for each word the first character after
+        it, in the part's spoken text, and when the word is over in the part's own time. Where in its last word the
+        speech is, or in the pause after it, marks do not tell. So that word is left out: speech that is taken to be
+        earlier in its text than it is will be found again at once, and speech that is taken to be later never."""
         part = self._sounding()
         self._read(part)
         before = itertools.takewhile(lambda each: each is not part, self._parts)
         begin_ms = self._start_ms + sum(each.audio_ms / each.speed for each in before)
         ends = [end for end in self._text_ends if end > part.start]
         ends += [start + len(word) for start, word, _ in part.words]
-        return tuple(
-            (self.segmenter.respeller.spoken_of(end) - part.spoken_start - 1, (ends_ms - begin_ms) * part.speed)
+        told = [
+            (self.segmenter.respeller.spoken_of(end) - part.spoken_start, (ends_ms - begin_ms) * part.speed)
             for end in ends
             if (ends_ms := self._told_before.get(self.segmenter.reading.written_end(end))) is not None
-        )
+        ]
+        return ((0, 0.0), *told[:-1]) if told else ()
 
     def take_back_audio(self, num_samples: int, *, was_ended: bool) -> None:
         """Take back the last audio, which nobody has heard. Other audio will come in its place."""
