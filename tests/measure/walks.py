@@ -92,14 +92,16 @@ async def served() -> AsyncIterator[tuple[str, EngineHere]]:
 
     serving = asyncio.create_task(server.serve(config, start, drain, announce))
     await up.wait()
-    yield f"127.0.0.1:{await port}", engines[0]
-    drain.set()
-    await serving
+    try:
+        yield f"127.0.0.1:{await port}", engines[0]
+    finally:
+        drain.set()
+        await serving
 
 
-async def speak(stub: Any) -> Any:
+async def speak(stub: Any, max_lead_ms: int = 500) -> Any:
     call = stub.Speak()
-    await call.write(SpeakRequest(config=SpeakConfig(max_lead_ms=500)))
+    await call.write(SpeakRequest(config=SpeakConfig(max_lead_ms=max_lead_ms)))
     await call.read()
     await asyncio.sleep(STEP_S)  # the end of that write is not a part of any walk
     return call
@@ -140,15 +142,15 @@ async def later_text(stub: Any) -> Walk:
     return walk
 
 
-async def spoken(stub: Any) -> Any:
-    call = await speak(stub)
+async def spoken(stub: Any, max_lead_ms: int = 500) -> Any:
+    call = await speak(stub, max_lead_ms)
     await call.write(SpeakRequest(text=TEXT))
     await call.write(SpeakRequest(end={}))
     return call
 
 
 async def chunk(stub: Any) -> Walk:
-    call = await spoken(stub)
+    call = await spoken(stub, max_lead_ms=0)  # with a lead, audio that is there waits for its time
     await until_heard(call, 3)
     walk = Walk(*SERVER, begin="Traffic._receive", after="Speech.take", end="CallRecord.response")
     walk.begins_anew = True
