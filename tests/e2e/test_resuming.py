@@ -2,12 +2,24 @@
 
 import asyncio
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from google.rpc import code_pb2
 
-from sonorant.client import AudioChunk, Resumed, SpeechClient, UtteranceDone, synthesis_config
-from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED
+from sonorant.client import (
+    AudioChunk,
+    Resumed,
+    SpeechClient,
+    UtteranceDone,
+    synthesis_config,
+    utterance_config,
+    voice_mix,
+)
+from sonorant.tts.v1.synthesis_pb2 import FINISH_REASON_COMPLETED, FINISH_REASON_FAILED, SynthesisConfig
 from tests.cutting_proxy import CuttingProxy
 from tests.e2e.server_process import ServerProcess
 from tests.service.harness import assert_same_audio, eventually
@@ -99,3 +111,48 @@ async def test_a_listener_whose_connection_is_cut_again_and_again_hears_every_sa
         resumed = await listen(client, heard, on_audio=cut, **voice)
     assert 5 <= resumed <= len(cuts)
     assert_same_audio(b"".join(heard), b"".join(whole))
+
+
+@pytest.mark.parametrize("gone", ["voice", "dictionary"])
+async def test_what_was_deleted_before_a_resumption_ends_what_needs_it_and_nothing_else(
+    tmp_path: Path, gone: str
+) -> None:
+    with ServerProcess(tmp_path / "log", "--voices-dir", str(tmp_path / "voices")) as server:
+        async with SpeechClient(server.address) as client:
+            await client.create_voice("duet", mix=voice_mix({"linden": 1, "wren": 1}))
+            await client.put_dictionary("house", {"one": "won"})
+            named: dict[str, Any] = {"voice": "duet"} if gone == "voice" else {"dictionaries": ["house"]}
+            async with CuttingProxy(server.port) as proxy, SpeechClient(f"127.0.0.1:{proxy.port}") as cut:
+                done, num_bytes = await speak_three(client, cut, proxy, gone, synthesis_config(seed=7, **named))
+    for utterance_id in ("begun", "new"):
+        assert done[utterance_id].reason == FINISH_REASON_FAILED
+        assert done[utterance_id].error.code == code_pb2.NOT_FOUND
+        assert "speak what was not heard as a new utterance" in done[utterance_id].error.message
+    assert num_bytes["begun"] >= HALF_SECOND_BYTES, "what was heard stays"
+    assert done["other"].reason == FINISH_REASON_COMPLETED
+    assert num_bytes["other"] == 48 * done["other"].stats.sent_ms
+
+
+async def speak_three(
+    client: SpeechClient, cut: SpeechClient, proxy: CuttingProxy, gone: str, config: SynthesisConfig
+) -> tuple[dict[str, UtteranceDone], Counter[str]]:
+    """One that is lost in its middle, one that needs the same, and one that does not: their ends and bytes of audio."""
+    done, num_bytes = dict[str, UtteranceDone](), Counter[str]()
+    async with cut.speak(config, max_lead_ms=200) as session:
+        await session.send_text(TEXT, "begun")
+        await session.end("begun")
+        async for event in session:
+            match event.payload:
+                case AudioChunk() as audio:
+                    num_bytes[event.utterance_id] += len(audio.data)
+                    if num_bytes["begun"] >= HALF_SECOND_BYTES and gone:
+                        await (client.delete_voice("duet") if gone == "voice" else client.delete_dictionary("house"))
+                        gone = ""
+                        assert proxy.cut()
+                case Resumed():
+                    await session.send_text(TEXT, "new")
+                    await session.send_text(TEXT, "other", utterance_config(synthesis_config(seed=7, voice="wren")))
+                    await session.finish()
+                case UtteranceDone() as over:
+                    done[event.utterance_id] = over
+    return done, num_bytes

@@ -88,12 +88,14 @@ class VoiceStoreFailed(RequestError):
 
 
 class DictionaryNotFound(RequestError):
-    def __init__(self, dictionary_id: str, version: int = 0, path: str = "") -> None:
+    def __init__(
+        self, dictionary_id: str, version: int = 0, path: str = "", hint: str = "ListDictionaries tells which there are"
+    ) -> None:
         """`path`: the field that names the dictionary, if the caller could not tell otherwise."""
         self.dictionary_id = dictionary_id[:64]
         self.field = path
         named = f"{self.dictionary_id!r}" + (f" in version {version}" if version else "")
-        super().__init__(f"{path and f'{path}: '}no dictionary {named}; ListDictionaries tells which there are")
+        super().__init__(f"{path and f'{path}: '}no dictionary {named}; {hint}")
 
 
 class DictionaryQuotaReached(RequestError):

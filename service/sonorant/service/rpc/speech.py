@@ -115,7 +115,7 @@ class TextToSpeechServicer(text_to_speech_service_pb2_grpc.TextToSpeechServiceSe
         self._admit(call.caller, resuming=resuming)
         session_id = secrets.token_hex(8)
         call_context.enter_session(session_id)
-        session = ServedSession(call_context.current(), self._parts, self._keepalives)
+        session = ServedSession(call_context.current(), self._parts, self._keepalives, resuming=resuming)
         self._sessions.add(session)  # before the next await, as a drain may begin there
         call_context.on_call_end(lambda _call: self._sessions.discard(session))
         await self._parts.limits.enter(call.caller, call_context.on_call_end)

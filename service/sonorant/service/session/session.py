@@ -39,7 +39,8 @@ ALL = "*"  # in `cancel`: every utterance
 class ServedSession:
     """Owns all state of the session. Belongs to one event loop."""
 
-    def __init__(self, call: CallContext, parts: Parts, keepalives: Keepalives) -> None:
+    def __init__(self, call: CallContext, parts: Parts, keepalives: Keepalives, *, resuming: bool) -> None:
+        """`resuming`: the call continues another one, which may have named what is gone now."""
         self.outbox: Outbox[speak_pb2.SpeakResponse] = Outbox()
         self._call = call
         self._parts = parts
@@ -49,6 +50,8 @@ class ServedSession:
         self._turns = Turns(self.outbox, call.request_id, self._allowance.part)
         self._spec: SpeakSpec | None = None  # from the first config
         self._wanted: UtteranceSpec | None = None  # of new utterances, from the latest config
+        self._resuming = resuming
+        self._gone: RequestError | None = None  # why new utterances cannot have what the latest config names
         self._current_id: str | None = None  # what "" means, until its `end` or `cancel`
         self._num_minted = 0
         self._tasks: asyncio.TaskGroup | None = None  # while the session runs
@@ -155,9 +158,9 @@ class ServedSession:
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
         caller = self._call.caller
         wait_s = check_scheduling(config.scheduling, "config.scheduling").max_wait_s
-        choice = await self._parts.voices.choose(config.synthesis.voice, "config.synthesis.voice", caller, wait_s)
+        look_up = self._parts.look_up if not self._resuming else self._parts.look_up_again
+        choice, named, self._gone = await look_up(config.synthesis, "config.synthesis", caller, wait_s)
         spec = check_speak_config(config, choice, self._parts.engine, caller.text_format, caller.max_buffer_delay_ms)
-        named = await self._parts.dictionaries.named(config.synthesis, "config.synthesis", caller)
         spec = replace(spec, utterance=replace(spec.utterance.over(*named), receipts=self._receipts))
         if self._spec is not None:
             if config.HasField("opening"):
@@ -198,9 +201,11 @@ class ServedSession:
         try:
             caller, replay = self._call.caller, resume.replay
             wait_s = self._spec.utterance.scheduling.max_wait_s
-            choice = await self._parts.voices.choose(replay.voice, "resume.replay.voice", caller, wait_s)
+            choice, named, gone = await self._parts.look_up_again(replay, "resume.replay", caller, wait_s)
+            if gone is not None:
+                raise gone
             spec = check_synthesis(replay, choice, self._parts.engine, "resume.replay", non_streaming_default=False)
-            spec = spec.over(*await self._parts.dictionaries.named(replay, "resume.replay", caller))
+            spec = spec.over(*named)
             session = self._spec.utterance
             spec = replace(
                 spec,
@@ -347,6 +352,8 @@ class ServedSession:
             self._turns.stop(entry, unknown_key())
         elif self._drain_ms is not None:
             self._turns.stop(entry, Draining("the server is draining: open a new session for the next utterance"))
+        elif spec is None and self._gone is not None:
+            self._turns.stop(entry, self._gone)
         elif (too_slow := entry.utterance.spec.why_too_slow(self._spec.asked_lead_ms)) is not None:
             self._turns.stop(entry, too_slow)
         elif len(self._turns.open) > MAX_OPEN_UTTERANCES:

@@ -200,6 +200,13 @@ class VoiceChooser:
             raise InvalidField(path, str(error)) from error
         return VoiceChoice(lead.info, path, x_vector=x_vector)
 
+    def stand_in(self, path: str) -> VoiceChoice:
+        """Return what stands for a voice that is gone, where everything else of a config is needed."""
+        info = self._engine.info
+        if info.task == "voice_design":
+            return VoiceChoice(info, path)
+        return VoiceChoice(info, path, x_vector=np.zeros(info.hidden_size, np.float32))
+
     def kept(self, about: VoiceAbout, tensors: VoiceTensors, path: str) -> VoiceChoice:
         """Return the choice of a stored voice. Raises VoiceUnusable or NotServed if no checkpoint here can speak it."""
         if about.kind == "designed":
