@@ -206,7 +206,7 @@ class FakeTalkerRunner:
     def wait_until_nearly_over(self) -> None:
         assert self.is_asynchronous
 
-    def get_ready(self) -> float | None:
+    def do_deferred(self) -> float | None:
         return None
 
     def finish(self) -> Int16Array:
@@ -354,7 +354,7 @@ class FakeCode2WavRunner:
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
         self.decode(slots, codes)
 
-    def get_ready(self) -> float | None:
+    def do_deferred(self) -> float | None:
         return None
 
 

@@ -47,7 +47,7 @@ class DecodeRunner(Protocol):
     def remember(self, slots: Sequence[int], codes: Int16Array) -> None:
         """Take the frames into the slots' state as `start` does, without making audio."""
 
-    def get_ready(self) -> float | None:
+    def do_deferred(self) -> float | None:
         """Do a piece of what was left for later, if one is due; return in how many seconds the next one is."""
 
 

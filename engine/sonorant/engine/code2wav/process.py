@@ -13,12 +13,12 @@ from sonorant.engine.code2wav.decoding import DecodeRunner, turn
 from sonorant.engine.code2wav.schedule.batcher import Batcher
 from sonorant.engine.code2wav.schedule.formats import FASTEST_FIRST
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.deferred_work import sooner
 from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.channel import PeerGone, RecordInbox, RecordOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat
 from sonorant.engine.ipc.messages import SAMPLE_STREAM, FrameBatch, FrameRecord, PcmRecord, Shutdown
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
-from sonorant.engine.later import sooner
 from sonorant.engine.types import Int16Array
 from sonorant.logs import start
 
@@ -52,7 +52,7 @@ def run(
             return
         step = turn(outbox, batcher, runner, read)
         heartbeat.idle(step, runner.passes)
-        more_s = runner.get_ready()
+        more_s = runner.do_deferred()
         if not step.num_rows:
             batcher.check_conservation()
             inbox.wait(sooner(batcher.wait_s, more_s))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.engine.config import EngineConfig
+from sonorant.engine.deferred_work import sooner
 from sonorant.engine.ipc.channel import PeerGone, RecordInbox, RecordOutbox
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
 from sonorant.engine.ipc.messages import (
@@ -26,7 +27,6 @@ from sonorant.engine.ipc.messages import (
 )
 from sonorant.engine.ipc.ring import RingOutbox
 from sonorant.engine.ipc.worker import give_way, report_loaded, serve
-from sonorant.engine.later import sooner
 from sonorant.engine.talker.first_chunk import CodecTurn, FirstChunkWait
 from sonorant.engine.talker.schedule.admission import BackgroundLimits
 from sonorant.engine.talker.schedule.scheduler import Scheduler
@@ -65,7 +65,7 @@ def run(
         step = stepping.turn(read_early)
         heartbeat.idle(step, runner.passes)
         between_steps(step)
-        more_s = runner.get_ready()
+        more_s = runner.do_deferred()
         if not step.num_rows:
             scheduler.check_conservation()
             inbox.wait(sooner(scheduler.wait_s, more_s))

@@ -43,7 +43,7 @@ class StepRunner(Protocol):
     def wait_until_nearly_over(self) -> None:
         """Wait until the step started last is nearly over."""
 
-    def get_ready(self) -> float | None:
+    def do_deferred(self) -> float | None:
         """Do a piece of what was left for later, if one is due; return in how many seconds the next one is."""
 
     def finish(self) -> Int16Array:

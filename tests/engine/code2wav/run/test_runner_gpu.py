@@ -104,13 +104,13 @@ def test_any_schedule_gives_the_audio_of_the_cpu_without_synchronization(
 def test_audio_is_the_same_while_graphs_are_still_captured(
     config: EngineConfig, codes: Int16Array, expected: Float32Array, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sonorant.engine.later.PAUSE_S", 0.0)
+    monkeypatch.setattr("sonorant.engine.deferred_work.PAUSE_S", 0.0)
     runner = Code2WavRunner(load_checkpoint(config.model), config, float_output=True, hurries=True)
     decode, pieces = runner.decode, 0
 
     def decode_and_capture(slots: Sequence[int], chunk: Int16Array) -> Float32Array:
         nonlocal pieces
-        pieces += runner.get_ready() is not None
+        pieces += runner.do_deferred() is not None
         return decode(slots, chunk).astype(np.float32)
 
     monkeypatch.setattr(runner, "decode", decode_and_capture)
@@ -118,7 +118,7 @@ def test_audio_is_the_same_while_graphs_are_still_captured(
         samples = decode_by_schedule(runner, codes, seed)
         np.testing.assert_allclose(samples, expected, rtol=0, atol=1e-4)
     assert pieces
-    assert runner.get_ready() is None, "all graphs are captured"
+    assert runner.do_deferred() is None, "all graphs are captured"
 
 
 def test_graphs_compute_what_separate_kernels_do(config: EngineConfig, codes: Int16Array) -> None:

@@ -54,7 +54,7 @@ def test_graphs_eager_and_the_cpu_agree(checkpoint: Checkpoint) -> None:
 def test_codes_are_the_same_while_graphs_are_still_captured(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sonorant.engine.later.PAUSE_S", 0.0)
+    monkeypatch.setattr("sonorant.engine.deferred_work.PAUSE_S", 0.0)
     made = utterances(checkpoint, 9, 30)
     whole = run(new_runner(checkpoint, "cuda", 9, fused=True), checkpoint, admissions(made))
     runner = new_runner(checkpoint, "cuda", 9, fused=True, hurries=True)
@@ -62,11 +62,11 @@ def test_codes_are_the_same_while_graphs_are_still_captured(
 
     def start_and_capture(*rows: Any) -> None:
         start(*rows)
-        runner.get_ready()  # while the step is under way
+        runner.do_deferred()  # while the step is under way
 
     monkeypatch.setattr(runner, "start", start_and_capture)
     during = run(runner, checkpoint, admissions(made))
-    assert runner.get_ready() is None, "all graphs are captured"
+    assert runner.do_deferred() is None, "all graphs are captured"
     after = run(runner, checkpoint, admissions(made))
     assert runner.passes.num_eager == 0
     for one, *others in zip(whole, begun, during, after, strict=True):

@@ -29,9 +29,9 @@ from sonorant.engine.cpu.codec import CompiledCode2Wav
 from sonorant.engine.cpu.codec_weights import fits
 from sonorant.engine.cpu.library import library
 from sonorant.engine.cuda import Buckets, bucket_sizes, find_device, work_so_far
+from sonorant.engine.deferred_work import DeferredWork
 from sonorant.engine.errors import EngineError
 from sonorant.engine.kernels.folder import wait_until_filled
-from sonorant.engine.later import Later
 from sonorant.engine.model.codec.code2wav import Code2Wav
 from sonorant.engine.model.codec.code2wav_state import CodecState
 from sonorant.engine.sizes import max_pass_frames
@@ -78,11 +78,11 @@ class Code2WavRunner:
     def __init__(
         self, checkpoint: Checkpoint, config: EngineConfig, *, float_output: bool = False, hurries: bool = False
     ) -> None:
-        """`hurries`: on CUDA, leave what can wait to `get_ready`."""
+        """`hurries`: on CUDA, leave what can wait to `do_deferred`."""
         self.frame_samples = checkpoint.codec.frame_samples
         self.num_slots = config.talker.num_slots
         self.passes = PassCounts()
-        self._later = Later()
+        self._deferred = DeferredWork()
         self._pcm_dtype = torch.float32 if float_output else torch.int16
         self._device = find_device(config.code2wav.device)
         self._matmul = "tf32" if config.code2wav.dtype == "tf32" else "ieee"
@@ -187,10 +187,10 @@ class Code2WavRunner:
         wait()
 
     @torch.inference_mode()
-    def get_ready(self) -> float | None:
+    def do_deferred(self) -> float | None:
         """Between two calls: do a piece of what was left for later, if one is due. Return in how many seconds the next
         one is; None: nothing is left."""
-        return self._later.turn()
+        return self._deferred.turn()
 
     def speak(self, codes: Int16Array) -> Float32Array:  # [frames, codebooks]
         """Decode a whole speech at once; samples are in +-1. It uses slot 0: call it only when there are no streams."""
@@ -266,7 +266,7 @@ class Code2WavRunner:
             for capture in first:
                 capture()
             torch.cuda.empty_cache()  # give the memory of the first calls back, so that the talker process can use it
-            self._later = Later(left)
+            self._deferred = DeferredWork(left)
             log.info("captured %d graphs in %.1f s, %d later", len(first), time.monotonic() - started_s, len(left))
         return main, urgent
 

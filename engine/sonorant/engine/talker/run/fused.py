@@ -30,6 +30,7 @@ from sonorant.engine.cuda import (
     wait_for_work_so_far,
     work_so_far,
 )
+from sonorant.engine.deferred_work import DeferredWork
 from sonorant.engine.kernels.cuda_code import HAS_BINDINGS
 from sonorant.engine.kernels.folder import wait_until_filled
 from sonorant.engine.kernels.gemm.linear import linear
@@ -37,7 +38,6 @@ from sonorant.engine.kernels.talker.attention import RowPositions, WatchedLogits
 from sonorant.engine.kernels.talker.embedding import PromptItems, keep_frames, row_inputs, sum_embeddings
 from sonorant.engine.kernels.talker.sampling import Draws, FirstBook, choose
 from sonorant.engine.kernels.talker.slots import begin_slots, slot_columns
-from sonorant.engine.later import Later
 from sonorant.engine.model.alignment import AlignmentHead
 from sonorant.engine.model.fused import FusedPredictor, FusedStack, fused_norm, join_rows, normed
 from sonorant.engine.model.layers import RotaryTable
@@ -124,7 +124,7 @@ class FusedSteps:
         self._is_nearly_over = self._late_flag.numpy()
 
         self.passes = PassCounts()
-        self.later = Later()
+        self.deferred = DeferredWork()
         pad_text_id = checkpoint.text_ids.tts_pad
         begin_sizes = bucket_sizes(min(MAX_BEGUN, config.talker.num_slots))
         greedy = replace(checkpoint.default_sampling, do_sample=False, subtalker_do_sample=False)
@@ -217,7 +217,7 @@ class FusedSteps:
         return times_s
 
     def capture(self, *, enforce_eager: bool, hurries: bool) -> None:
-        """On CUDA, capture the graphs. `hurries`: the largest of each kind only; the others are left in `later`."""
+        """On CUDA, capture the graphs. `hurries`: the largest of each kind only; the others are left in `deferred`."""
         if not HAS_BINDINGS:
             log.warning("the package cuda-bindings is missing: frames of 2 to 64 streams take a third longer")
         if enforce_eager:
@@ -234,7 +234,7 @@ class FusedSteps:
         for size, i in sorted(first, reverse=True):  # the largest first: smaller ones then fit into its memory
             kinds[i].capture(size, self._device, pool)
         left = sorted(set(every) - set(first), reverse=True)
-        self.later = Later([partial(kinds[i].capture, size, self._device, pool) for size, i in left])
+        self.deferred = DeferredWork([partial(kinds[i].capture, size, self._device, pool) for size, i in left])
         torch.cuda.synchronize(self._device)
         start.phase("graphs")
         taken = (free_before - free_bytes(self._device)) / 2**20

@@ -58,7 +58,7 @@ class TalkerRunner:
         hurries: bool = False,
     ) -> None:
         """`finds_alignment`: speak a sentence to find the alignment head, unless `alignment_head` gives it. `hurries`:
-        on CUDA, leave what can wait to `get_ready`."""
+        on CUDA, leave what can wait to `do_deferred`."""
         self._pad_text_id, self._num_slots = checkpoint.text_ids.tts_pad, config.talker.num_slots
         device = find_device(config.talker.device)
         rounding = rounding_of(checkpoint, config)
@@ -149,10 +149,10 @@ class TalkerRunner:
         return self.finish()
 
     @torch.inference_mode()
-    def get_ready(self) -> float | None:
+    def do_deferred(self) -> float | None:
         """Between two steps: do a piece of what was left for later, if one is due. Return in how many seconds the next
         one is; None: nothing is left."""
-        return None if isinstance(self._steps, BlockingSteps) else self._steps.later.turn()
+        return None if isinstance(self._steps, BlockingSteps) else self._steps.deferred.turn()
 
     @torch.inference_mode()
     def step_times(self) -> dict[int, float]:

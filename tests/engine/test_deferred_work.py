@@ -2,7 +2,7 @@
 
 import pytest
 
-from sonorant.engine.later import PAUSE_S, Later, sooner
+from sonorant.engine.deferred_work import PAUSE_S, DeferredWork, sooner
 
 
 def test_pieces_are_done_in_order_with_pauses() -> None:
@@ -13,19 +13,19 @@ def test_pieces_are_done_in_order_with_pauses() -> None:
         now_s += 0.04  # it takes its time
         done.append(number)
 
-    later = Later([lambda: piece(1), lambda: piece(2)], clock=lambda: now_s)
-    assert later.turn() == pytest.approx(PAUSE_S), "streams that wait for the new worker go first"
+    work = DeferredWork([lambda: piece(1), lambda: piece(2)], clock=lambda: now_s)
+    assert work.turn() == pytest.approx(PAUSE_S), "streams that wait for the new worker go first"
     now_s += PAUSE_S / 2
-    assert later.turn() == pytest.approx(PAUSE_S / 2)
+    assert work.turn() == pytest.approx(PAUSE_S / 2)
     assert done == []
     now_s += PAUSE_S
-    assert later.turn() == pytest.approx(PAUSE_S)
-    assert later.turn() == pytest.approx(PAUSE_S)
+    assert work.turn() == pytest.approx(PAUSE_S)
+    assert work.turn() == pytest.approx(PAUSE_S)
     assert done == [1]
     now_s += PAUSE_S
-    assert later.turn() is None
+    assert work.turn() is None
     assert done == [1, 2]
-    assert Later().turn() is None
+    assert DeferredWork().turn() is None
 
 
 def test_the_shorter_wait() -> None:

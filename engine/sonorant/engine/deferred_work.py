@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 PAUSE_S = 0.1  # between two pieces; on a GPU each takes about 40 ms, in which no step runs
 
 
-class Later:
+class DeferredWork:
     def __init__(self, pieces: Sequence[Callable[[], None]] = (), clock: Callable[[], float] = time.monotonic) -> None:
         self._pieces = deque(pieces)
         self._clock = clock
