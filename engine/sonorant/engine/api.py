@@ -48,7 +48,6 @@ from sonorant.engine.types import NOTHING_SPENT as NOTHING_SPENT
 from sonorant.engine.types import EncodedReference as EncodedReference
 from sonorant.engine.types import FinishReason as FinishReason
 from sonorant.engine.types import Int16Array as Int16Array
-from sonorant.engine.types import PassCounts as PassCounts
 from sonorant.engine.types import PcmChunk as PcmChunk
 from sonorant.engine.types import RecordingInfo as RecordingInfo
 from sonorant.engine.types import SamplingParams as SamplingParams
