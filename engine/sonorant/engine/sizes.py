@@ -132,10 +132,9 @@ def listeners(step_s: Mapping[int, float], codec_s: float, frame_s: float, *, in
 
     `step_s` is the duration of a talker step by its number of rows, interpolated linearly. `codec_s` is the time per
     frame and stream in full calls of Code2Wav. With `in_turns` both share one GPU, or the same cores, so their times
-    add up. A step with fewer rows cannot
-    take longer than one with more: where it seems to, the measurement was disturbed, and the shorter time counts. With
-    more rows than were measured, each is taken to need as much time as with the most that were, which is too much
-    rather than too little.
+    add up. A step with fewer rows cannot take longer than one with more: where it seems to, the measurement was
+    disturbed, and the shorter time counts. With more rows than were measured, each is taken to need as much time as
+    with the most that were, which is too much rather than too little.
     """
     usable_s = USABLE_TIME * frame_s
     before, before_s = 0, 0.0

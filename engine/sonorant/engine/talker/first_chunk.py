@@ -1,9 +1,9 @@
 """Delays the talker's next step while the codec computes on the same GPU, or on the same cores.
 
 On a GPU only the step after a stream's first frame waits, until the first chunk is decoded: a listener is waiting for
-that chunk, and the codec's call takes much longer beside a step than alone. With few
-streams, nobody waits for the step, as other listeners still have audio to play. With many, some stream would have its
-first chunk after nearly every step, and all streams would get fewer frames.
+that chunk, and the codec's call takes much longer beside a step than alone. With few streams, nobody waits for the
+step, as other listeners still have audio to play. With many, some stream would have its first chunk after nearly every
+step, and all streams would get fewer frames.
 
 On a CPU whose cores both use in full, each step waits. Beside each other, each would stop all threads of the other
 whenever it has one of its cores.

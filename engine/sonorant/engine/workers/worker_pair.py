@@ -34,12 +34,8 @@ log = logging.getLogger(__name__)
 
 HEALTH_CHECK_S = 1.0
 STOP_TIMEOUT_S = 5.0  # for workers to exit by themselves
-RESTART_DELAYS_S = (
-    0.0,
-    0.5,
-    1.0,
-    2.0,
-)  # before the restart after the first, second, ... failure in a row; after one more there is no restart
+# Before the restart after the first, second, ... failure in a row; after one more there is no restart.
+RESTART_DELAYS_S = (0.0, 0.5, 1.0, 2.0)
 HEALTHY_AFTER_S = 60.0  # after workers were up for so long, failures are counted from zero
 START_AGAIN_S = 1.0  # between attempts while the system lacks files or memory to start workers
 NEIGHBOUR_S = 2.0  # after a worker has left in order, wait so long for the death of its neighbour, which explains it

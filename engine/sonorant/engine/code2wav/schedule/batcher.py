@@ -109,10 +109,8 @@ class Batcher:
         self._begun: dict[int, DecodedStream] = {}  # streams whose first frame has not come
         self._outgoing = Outgoing()
         self._ending_servers: list[EndServer] = []
-        self._calls, self._urgent_calls = (
-            UnderWay[DecodePlan, list[DecodedStream]](1),
-            UnderWay[DecodePlan, list[DecodedStream]](1),
-        )
+        self._calls = UnderWay[DecodePlan, list[DecodedStream]](1)
+        self._urgent_calls = UnderWay[DecodePlan, list[DecodedStream]](1)
         self.wait_s: float | None = None  # after a plan without slots: ask again after so long if no record came before
 
     @property

@@ -104,9 +104,8 @@ class SnakeBeta(nn.Module):
         self.frequency = self.alpha.exp()[:, None]
         self.magnitude = (self.beta.exp() + SNAKE_EPS).reciprocal()[:, None]
         if self.alpha.device.type != "cpu":  # on the meta device kernels are listed for a card
-            from sonorant.engine.kernels.codec.snake import (
-                snake_beta,  # here, because Triton comes with the CUDA builds of torch only
-            )
+            # Here, because Triton comes with the CUDA builds of torch only.
+            from sonorant.engine.kernels.codec.snake import snake_beta
 
             self.kernel = snake_beta
 
@@ -269,10 +268,8 @@ class Code2Wav(nn.Module):
         self.upsample = nn.ModuleList(latent)
         self.decoder = nn.ModuleList([first, *blocks, SnakeBeta(channels[-1]), last])
         self.tail_size = tails.size
-        self._layers: list[
-            LatentUpsampling | CausalConv | UpsamplingBlock
-        ]  # between the transformer and the last convolution
-        self._layers = [*latent, first, *blocks]
+        # Between the transformer and the last convolution:
+        self._layers: list[LatentUpsampling | CausalConv | UpsamplingBlock] = [*latent, first, *blocks]
         self._reaches = [last.reach(0)]  # of these and of the last convolution
         for layer in reversed(self._layers):
             self._reaches.insert(0, layer.reach(self._reaches[0]))
