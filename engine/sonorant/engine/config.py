@@ -76,6 +76,10 @@ class TalkerConfig:
     runaway_frames_per_token: int = internal(12)  # a stream ends after 96 frames and these per token; 0: never
     runaway_repeated_frames: int = internal(64)  # an overlong stream ends once so many repeat; 0: never
 
+    def pages_for(self, num_positions: int) -> int:
+        """Return how many pages of the KV cache have room for so many positions of one stream."""
+        return -(-num_positions // self.page_size)
+
 
 @dataclass(frozen=True, slots=True)
 class Code2WavConfig:

@@ -108,8 +108,8 @@ def num_pages(checkpoint: Checkpoint, config: EngineConfig) -> tuple[int, int]:
     if config.talker.num_pages:
         return config.talker.num_pages, config.talker.num_pages
     positions = min(config.talker.max_context, PROMPT_POSITIONS + checkpoint.default_sampling.max_frames)
-    needed = -(-config.talker.max_context // config.talker.page_size)
-    return needed, max(needed, config.talker.num_slots * -(-positions // config.talker.page_size))
+    needed = config.talker.pages_for(config.talker.max_context)
+    return needed, max(needed, config.talker.num_slots * config.talker.pages_for(positions))
 
 
 def check_fit(worker: str, need: MemoryNeed, free: int) -> None:

@@ -59,8 +59,7 @@ def _steps(checkpoint: Checkpoint, config: EngineConfig, rounding: Rounding) -> 
     functions, cpu = library(), torch.device("cpu")
     assert functions is not None, "without them no weights are rounded"
     config = config.but(num_slots=MOST_TIMED_ROWS)
-    page_size = config.talker.page_size
-    num_pages = -(-(POSITION + 1) // page_size)  # of each row
+    num_pages = config.talker.pages_for(POSITION + 1)  # of each row
     cache = KVCache(checkpoint.talker.stack, config.talker, MOST_TIMED_ROWS * num_pages, cpu, torch.float32)
     for slot in range(MOST_TIMED_ROWS):
         cache.assign(slot, range(slot * num_pages, (slot + 1) * num_pages))

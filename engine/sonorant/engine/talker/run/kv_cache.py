@@ -51,7 +51,7 @@ class KVCache:
         self.page_size = page_size
         self.padding_page = num_pages
         self._first_position: list[int | None] = [None] * (num_slots + 1)  # of slots whose pages are consecutive
-        self.table = torch.full((num_slots + 1, -(-config.max_context // page_size)), num_pages, device=device)
+        self.table = torch.full((num_slots + 1, config.pages_for(config.max_context)), num_pages, device=device)
 
     def assign(self, slot: int, pages: Sequence[int]) -> None:
         """Give a slot its pages, from position 0 on, in place of those it had."""

@@ -62,7 +62,7 @@ def _speak(
     step: Step, checkpoint: Checkpoint, config: EngineConfig, plan: PromptPlan, num_frames: int, *, ends: bool
 ) -> Int16Array:
     """Make up to `num_frames` frames of a stream. `ends`: stop after the model's end token, which is the last frame."""
-    pages = tuple(range(-(-(plan.num_rows + num_frames) // config.talker.page_size)))
+    pages = tuple(range(config.talker.pages_for(plan.num_rows + num_frames)))
     sampling, end = checkpoint.default_sampling, checkpoint.talker.codec_eos_id
     row = PrefillRow(0, pages, plan, 0, plan.num_rows, sampling, _x_vector(checkpoint), None, allow_eos=False)
     frames = [step([row], [])]
