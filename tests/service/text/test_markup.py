@@ -33,6 +33,7 @@ DIRECTED_MARKDOWN = WrittenAs(TextFormat.MARKDOWN, directions=Directions(are_fol
 MARKS = [
     *"*_~`#>-+|!&<:.1 \n[]()ab", "**", "```", "```py\n", "~~~\n", "\n\n", "](", "https://a.b", "[^1]", "&amp;", "<b>",
     "- ", "| ", "|-|\n", "1. ", "\\", "<!--", "-->", "é", "你",
+    "$", "$$", "\\(", "\\)", "\\[", "\\]", "\\frac", "\\le", "{", "}", "5",
 ]  # fmt: skip
 TAGS = [
     "<p>", "</p>", "<s>", "</s>", "<break/>", '<break time="1s"/>', '<sub alias="x y">', "</sub>",
@@ -269,6 +270,7 @@ def test_a_pause_in_the_text_loses_nothing(first: str, rest: str, said: list[str
     "|" * 5000, "[^" * 3000, "<!--" * 2000, "- " * 3000, "**a " * 2000, "```\n" * 2000, "\\" * 5000,
     "[a](" + "(" * 5000, "h" * 5000, "https://" * 1000, "|-" * 3000, "\n" * 5000, " " * 5000,
     "[a" * 3000, "[a b]" * 1500, "[pause 5" * 1000, "[a " + "b" * 5000,
+    "$x" * 2500, "$1=" * 2000, "$$a" * 2000, "\\(" * 2500, "\\(\\a{}^_" * 1000, "$" * 5000,
 ])  # fmt: skip
 @pytest.mark.parametrize("written_as", [WITHOUT, DIRECTED, DIRECTED_MARKDOWN], ids=["markdown", "directed", "both"])
 def test_attacks_take_time_in_proportion(text: str, written_as: WrittenAs) -> None:
@@ -304,3 +306,30 @@ def test_entities_stand_for_no_more_than_a_character() -> None:
         read(SSML, bomb)
     assert read(SSML, "<speak>&b;</speak>")[0] == ["&b;"]
     assert read(SSML, "&#7;&#10;a")[0] == [" a"], "no control characters come in this way"
+
+
+FORMULAS = {
+    "The area is $\\pi r^2$; *so* \\(E = mc^2\\).": "The area is pi r^2; so E = mc^2.",
+    "$10\\%$, $2x + 3 = 7$, $5$, $2x$, $AB$ or $-x$": "10%, 2x + 3 = 7, 5, 2x, AB or -x",
+    "$$\nx = \\frac{-b \\pm \\sqrt{b^2-4ac}}{2a}\n$$\n*So*": "\nx = -b ± √b^2-4ac ÷ 2a\n\nSo",
+    "\\[ \\sum_{i=1}^{n} x_i \\]": "sum i=1^n x i ",
+    "\\begin{a}$\\begin{a}x&=1\\\\y\\end{a}$": "\\begin{a}x =1 y",
+    "$90^\\circ$, $90^{\\circ}$, $5\\,\\text{kg}$": "90°, 90°, 5 kg",
+    "$$x\n\n*so*": "x\n\nso",  # never closed
+    "\\(x\n*so*": "x\nso",
+    "C:\\new\\times, $-5, $1,299.99, A$AP, $x": "C:\\new\\times, $-5, $1,299.99, A$AP, $x",
+}
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_formulas(text: str) -> None:
+    for cuts in ((), range(1, len(text))):
+        assert read(MARKDOWN, text, cuts)[0] == [FORMULAS[text]]
+
+
+@pytest.mark.parametrize("text", ["It costs $5 a month", "$1,299.99 or so", "Use $HOME now", "US$ or A$ or (5$)"])
+def test_nobody_waits_for_the_end_of_a_formula_that_is_none(text: str) -> None:
+    reading = Reading(MARKDOWN.markup)
+    for char in text:
+        reading.push(char)
+        assert len(reading.held) <= 9

@@ -13,6 +13,7 @@ import regex
 
 from sonorant.service.text.checks import is_wide
 from sonorant.service.text.directions import Directions
+from sonorant.service.text.formulas import Formula
 from sonorant.service.text.markup import Markup, ReadingPlace, Said
 from sonorant.service.text.sentences import ends_sentence
 
@@ -51,11 +52,11 @@ _MARKED = (  # with the kind of line that it begins; "" = nothing more of this l
 _MAY_BE_MARKED = frozenset(" \t\r\n>`~-=*_#+•0123456789|[")
 
 # Within a line
-_WORDS = regex.compile(r"[^\\*_`~\[\]!<&|\n]+")
-_WORDS_OR_ADDRESS = regex.compile(r"[^\\*_`~\[\]!<&|\nh]+|h")
+_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|\n]+")
+_WORDS_OR_ADDRESS = regex.compile(r"[^\\$*_`~\[\]!<&|\nh]+|h")
 _CELL = regex.compile(r"[ \t]{0,64}\|[ \t\r]{0,64}(?=[^ \t\r])")
-_CELL_WORDS = regex.compile(r"[^\\*_`~\[\]!<&|\n \t\r]+|[ \t\r]")
-_HEADING_WORDS = regex.compile(r"[^\\*_`~\[\]!<&|\n \t\rh]+|[ \t\rh]")
+_CELL_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|\n \t\r]+|[ \t\r]")
+_HEADING_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|\n \t\rh]+|[ \t\rh]")
 _REST = regex.compile(r"[^\n]+")
 _CODE = regex.compile(r"[^`\n]+")
 _TICKS = regex.compile(r"`{1,64}(?=[^`])")
@@ -104,6 +105,7 @@ class Markdown(Markup):
         self._fence = ""  # that of the code block that is open
         self._ticks = 0  # of the code that is open within a line
         self._open: set[str] = set()  # marks of emphasis that is open
+        self._formula = Formula()
         self._in_address = False
         self._is_link = False  # whether the latest bracket may be that of a link
         self._before = "\n"  # the character before
@@ -119,6 +121,9 @@ class Markdown(Markup):
     def _read(self, at: ReadingPlace) -> Said:
         if self._fence:
             return self._in_code(at)
+        if self._formula.is_open and at.char != "\n":
+            self._begins_line = False
+            return self._formula.read(at, self._before)
         if self._begins_line:
             line = (
                 at if at.may_grow or at.has_words else at.growing()
@@ -153,6 +158,7 @@ class Markdown(Markup):
 
     def _line_end(self) -> Said:
         said = self._said.rstrip()
+        self._formula.line_ends(is_empty=self._line == "blank")
         is_closed = self._line not in ("heading", "item", "row") or not said
         if not (is_closed or ends_sentence(said) or said[-1] in _ENDED):
             return Said(0, ".")  # the end of the line is read next
@@ -206,6 +212,8 @@ class Markdown(Markup):
         if char == "`" and (ticks := at.match(_TICKS)) is not None:
             self._ticks = len(ticks[0])
             return Said(self._ticks)
+        if char in "\\$" and (formula := self._formula.begin(at, self._before)) is not None:
+            return formula
         if char == "\\" and (escape := at.match(_ESCAPE)) is not None:
             return Said(1) if escape[0][1] == "\n" else Said(2, escape[0][1])
         if char == "!" and self._before in "\n[(|" and at.match(_IMAGE):
