@@ -36,6 +36,7 @@ async def test_markdown_token_by_token_is_as_whole_and_marks_are_in_the_text_as_
             "Hi",
             "All",
             "here](https://a.b),",
+            "&",
             "so",
             "on.",
         ]

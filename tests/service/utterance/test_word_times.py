@@ -92,6 +92,15 @@ def test_characters_of_chinese_are_words_and_punctuation_alone_is_not() -> None:
     assert [word.text for word in times.take_due(2000)] == ["你", "好", "3", "a"]
 
 
+def test_signs_that_are_said_are_words() -> None:
+    times = WordTimes(RATE, 1.0, as_written(), ms_per_unit=50)
+    times.push_text("Rock & roll – 2 ≤ 3 ... € 😀")
+    times.end_text()
+    times.push_audio(np.tile(LOUD, 30))
+    times.end_audio()
+    assert [word.text for word in times.take_due(3000)] == ["Rock", "&", "roll", "2", "≤", "3", "€"]
+
+
 @settings(max_examples=80)
 @given(
     st.lists(

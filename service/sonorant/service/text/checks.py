@@ -12,6 +12,7 @@ WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff"  # for a regular expression; se
 _WIDE_ONE = re.compile(rf"[{WIDE}]")
 # Letters in circles and squares are letters, too; fillers that nobody sees are none.
 _SPEAKABLE = regex.compile(r"[[\p{Alphabetic}\p{N}]--\p{Default_Ignorable_Code_Point}]", regex.VERSION1)
+_SIGN = regex.compile(r"[\p{Sc}\p{Sm}&@#%°§]")
 _CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]")  # all of category Cc but tab, line and page breaks
 _SLICE_CHARS = 64  # handling this much text takes a few milliseconds at worst
 
@@ -39,6 +40,11 @@ def check_text(text: str, limit: int, field: str, num_before: int = 0) -> None:
 def is_speakable(text: str) -> bool:
     """Return whether the text has a letter or a digit of any script."""
     return _SPEAKABLE.search(text) is not None
+
+
+def has_sign(text: str) -> bool:
+    """Return whether the text has a sign that is usually said, such as & or =."""
+    return _SIGN.search(text) is not None
 
 
 def is_wide(char: str) -> bool:

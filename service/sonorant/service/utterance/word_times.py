@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from sonorant.service.audio.pcm import Samples
-from sonorant.service.text.checks import WIDE, is_speakable, is_wide
+from sonorant.service.text.checks import WIDE, has_sign, is_speakable, is_wide
 from sonorant.service.text.segmenter import Segmenter
 from sonorant.service.utterance.part import ReachedMs, TimedSegment
 from sonorant.tts.v1 import synthesis_pb2
@@ -39,7 +39,7 @@ REPORT_MS = 200  # a word that begins later than reported by more than this, two
 
 
 _WORD = re.compile(rf"[{WIDE}]|[^\s{WIDE}]+")
-_LONG = re.compile(rf"[\d{WIDE}]")  # a digit is a word
+_LONG = re.compile(rf"[\d{WIDE}$€£&+=@#%°]")  # a digit is a word, and so is a sign
 _PAUSES = frozenset(",;:.!?…，。；：！？、")
 
 
@@ -369,7 +369,7 @@ class WordTimes:
 
     def _add(self, part: TimedSegment, start: int, word: str) -> None:
         spoken = self.segmenter.lexicon.respell(word)
-        if start >= self._text_ends[-1] and is_speakable(spoken):
+        if start >= self._text_ends[-1] and (is_speakable(spoken) or has_sign(spoken)):
             num_units = units(spoken)
             part.words.append((start, word, num_units))
             part.units += num_units
