@@ -41,7 +41,8 @@ _ITEM = regex.compile(
     r"(?:\[[ xX]\][ \t]{1,16}(?=[^ \t])|(?=[^ \t\[])|(?=\[[^ xX])|(?=\[[ xX][^\]])|(?=\[[ xX]\][^ \t]))"
 )
 _NUMBER = regex.compile(r"[ \t]{0,64}(?=\d{1,9}[.)][ \t])")
-_RULED = regex.compile(r"[ \t]{0,64}\|[ \t\r:|-]{0,512}(?=\n)")  # the line below the head of a table
+# The line below the head of a table, whose rows need not begin with a bar
+_RULED = regex.compile(r"[ \t]{0,64}(?::?-{1,64}:?[ \t]{0,16})?\|[ \t\r:|-]{0,512}(?=\n)")
 _ROW = regex.compile(r"[ \t]{0,64}\|[ \t]{0,64}(?=[^ \t])")
 _NOTE = regex.compile(r"\[\^[^\]\s]{1,32}\]:[ \t]{0,16}(?=[^ \t])")
 _ADDRESS = regex.compile(r"\[[^\]\n^]{1,64}\]:[ \t]{1,16}[^\s]{1,2048}[^\n]{0,256}(?=\n)")
@@ -49,14 +50,14 @@ _MARKED = (  # with the kind of line that it begins; "" = nothing more of this l
     (_BLANK, "blank"), (_FENCE, "fence"), (_RULE, "rule"), (_HEADING, "heading"), (_ITEM, "item"), (_NUMBER, "item"),
     (_RULED, "rule"), (_ROW, "row"), (_NOTE, "item"), (_ADDRESS, "rule"),
 )  # fmt: skip
-_MAY_BE_MARKED = frozenset(" \t\r\n>`~-=*_#+•0123456789|[")
+_MAY_BE_MARKED = frozenset(" \t\r\n>`~-=*_#+•0123456789|[:")
 
 # Within a line
-_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|\n]+")
-_WORDS_OR_ADDRESS = regex.compile(r"[^\\$*_`~\[\]!<&|\nh]+|h")
+_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|【\n]+")
+_WORDS_OR_ADDRESS = regex.compile(r"[^\\$*_`~\[\]!<&|【\nh]+|h")
 _CELL = regex.compile(r"[ \t]{0,64}\|[ \t\r]{0,64}(?=[^ \t\r])")
-_CELL_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|\n \t\r]+|[ \t\r]")
-_HEADING_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|\n \t\rh]+|[ \t\rh]")
+_CELL_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|【\n \t\r]+|[ \t\r]")
+_HEADING_WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|【\n \t\rh]+|[ \t\rh]")
 _REST = regex.compile(r"[^\n]+")
 _CODE = regex.compile(r"[^`\n]+")
 _TICKS = regex.compile(r"`{1,64}(?=[^`])")
@@ -69,6 +70,7 @@ _ESCAPE = regex.compile(r"\\[!-/:-@\[-`{-~\n]")
 _IMAGE = regex.compile(r"!(?=\[)")
 _LINK = regex.compile(r"\[(?=[^\W\d])")
 _REFERENCE = regex.compile(r"\[\^[^\]\s]{1,32}\]")
+_SOURCE = regex.compile(r"【\d{1,4}(?::\d{1,4})?†[^】\n]{0,64}】")  # as OpenAI's assistants name theirs
 _TARGET = regex.compile(
     r"""\]\((?:<[^<>\n]{0,2048}>|[^\s()<>]{0,2048}(?:\([^\s()<>]{0,256}\)[^\s()<>]{0,256}){0,2})"""
     r"""(?:[ \t]{1,4}(?:"[^"\n]{0,256}"|'[^'\n]{0,256}'))?[ \t]{0,4}\)"""
@@ -231,6 +233,8 @@ class Markdown(Markup):
             return Said(len(target[0]))
         if char == "<":
             return self._tag(at)
+        if char == "【" and (source := at.match(_SOURCE)) is not None:
+            return Said(len(source[0]))
         if char == "&" and (entity := at.match(_ENTITY)) is not None:
             given = html.unescape(entity[0])
             return Said(len(entity[0]), " " if unicodedata.category(given[:1] or "\0") == "Cc" else given)
