@@ -46,7 +46,7 @@ METHODS = (
 )
 # By the path of a field: what a stranger finds out, and gives back changed.
 KNOWN: dict[str, Callable[[random.Random], bytes | str]] = {
-    "DecodeRequest.codes": lambda rng: _stored(rng),
+    "DecodeRequest.codes": lambda rng: stored_codes(rng),
     "Resume.checkpoint": lambda rng: FakeEngine().info.fingerprint,
     "SegmentCodes.codes": lambda rng: bytes(rng.randrange(64) * (at % 2 == 0) for at in range(8 * rng.randrange(40))),
     "ImportVoiceRequest.voice_file": lambda rng: file_of(1),
@@ -99,7 +99,7 @@ def random_message(kind: Descriptor, rng: random.Random, depth: int = 6) -> Any:
     return message
 
 
-def _stored(rng: random.Random) -> bytes:
+def stored_codes(rng: random.Random) -> bytes:
     """Codes of the tests' engine, in records of any order."""
     header = CodesHeader.of(FakeEngine().info)
     if rng.random() < 0.2:
@@ -108,7 +108,7 @@ def _stored(rng: random.Random) -> bytes:
     for _ in range(rng.randrange(6)):
         kind, count = rng.choice([*Kind]), rng.randrange(30)
         codes = np.frombuffer(rng.randbytes(count * header.num_codebooks), np.uint8).astype(np.int16)
-        frames = header.pack(codes.reshape(count, -1) % 64) if count else b""
+        frames = header.pack(codes.reshape(count, -1) % 2 ** min(6, header.bits)) if count else b""
         data += record(kind, count, b"" if kind is Kind.PAUSE else frames)
     return mutated(data, rng) if rng.random() < 0.3 else data
 

@@ -1,10 +1,12 @@
 """What the noise has found, as it was found: each once ended the server, or filled its log."""
 
+import random
 from pathlib import Path
 
 from hpack import Encoder
 
 from tests.fuzz.http2 import END_HEADERS, HEADERS, PREFACE, SETTINGS, frame, send
+from tests.fuzz.messages import stored_codes
 from tests.fuzz.rounds import target
 
 
@@ -15,3 +17,8 @@ async def test_a_method_that_is_no_text_ends_nothing(tmp_path: Path) -> None:
     async with target(tmp_path) as under_fire:
         await send(under_fire.server.address, PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, END_HEADERS, 1, call))
         await under_fire.check()
+
+
+def test_noise_can_be_made_of_codes_of_few_bits() -> None:
+    """It once ended the hostile client instead, in one of 300 messages."""
+    assert all(isinstance(stored_codes(random.Random(seed)), bytes) for seed in range(1000))

@@ -177,14 +177,17 @@ def test_other_formats_and_sizes_are_left_to_plain_operations(folder: Path, tmp_
         assert not isinstance(Code2WavRunner(load_checkpoint(each.model), each)._decoder, CompiledCode2Wav)
 
 
+# Of small networks only these are kept.
+rounded_weights = pytest.mark.parametrize("rounded", [True], ids=["rounded"], indirect=True, scope="module")
+
+
 @pytest.fixture
 def kept(folder: Path, rounded: bool) -> Path:
     """The file of kept weights."""
-    if not rounded:
-        pytest.skip("weights of small networks are not kept")
     return kept_path(codec_fingerprint(load_checkpoint(folder), EngineConfig.of(folder)), WHOLES)
 
 
+@rounded_weights
 def test_a_later_start_maps_what_an_earlier_one_kept(
     folder: Path, codes: Int16Array, whole: np.ndarray, kept: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,6 +195,7 @@ def test_a_later_start_maps_what_an_earlier_one_kept(
     np.testing.assert_array_equal(new_runner(folder).decode([0, 1, 2], codes), whole)
 
 
+@rounded_weights
 @pytest.mark.parametrize("damage", ["a bit", "half", "no checksum", "a folder of which nothing can be made"])
 def test_what_was_kept_and_is_damaged_is_made_again_and_told(
     folder: Path,
