@@ -75,6 +75,10 @@ RELATIVES = {
         "§5 ±5 ‰ № 6÷2 µm ∞ 5∶30",
         "section 5 plus or minus 5 per mille number 6 divided by 2 micro m infinity 5:30",
     ),
+    "runs of marks": (
+        "No!!!!!! What?!?!?! Well....... so……on --- a----b ---- !!1!",
+        "No!!! What?!? Well... so...on -- a--b -- !!1!",
+    ),
     "forms of signs": ("2∗3 1⁄2 1∕2 x ≡ y x＝y ∼5", "2 times 3 1 slash 2 1 slash 2 x equals y x equals y about 5"),
     "no signs": ("Home → Menu ⇒ Log in ➜ a ≢ b ⇆ c ≮ d ⌘5 █5 5〜6", "Home Menu Log in a b c d 5 5 5 - 6"),
     "emoji": ("a🎉b ☃ 👩🏽‍🚀 🇫🇷 ✅ ♥\ufe0f ► ™ c©d", "a b c d"),

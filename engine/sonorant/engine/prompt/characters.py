@@ -57,6 +57,7 @@ _HYPHENS = ("HYPHEN", "EN DASH", "FIGURE DASH", "MINUS")
 _UNSPOKEN = ("INVERTED ", "BULLET", "MIDDLE DOT", "DAGGER")
 _PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
 _STOPS = frozenset(".,;:!?")
+_RUNS: Mapping[str, int] = dict.fromkeys(_STOPS, 3) | {"-": 2}  # how many of such in a row prose has
 _POINTS = frozenset(".,")  # within numbers
 _ENDS = _STOPS | frozenset("%")  # stand at the end of a word, as letters and digits do
 # "1st", "2nd", "3rd", "4th", "1990s", "1er", "3ª", "20h": other letters behind a number are a word, as in "5kg".
@@ -226,6 +227,7 @@ class FoldedStream:
         self._kept = _KEPT[characters]
         self._before = self._last = ""  # the last characters that came out
         self._num_letters = 0  # letters that came out last, in a row
+        self._num_marks = 0  # in a row, the last of which came out last
         self._gap = False
         self._after_number = False  # but for blanks
         self._was_raised = self._was_lowered = False  # the last character of the text
@@ -267,6 +269,9 @@ class FoldedStream:
                     self._gap = True
                 else:
                     given, self._last, self._gap = f"{given}-", "-", False
+            self._num_marks = self._num_marks + 1 if each in _RUNS and self._last in _RUNS else 1
+            if self._num_marks > _RUNS.get(each, self._num_marks):
+                continue
             if self._last.isdecimal() and each.isalpha() and each not in _ORDINALS[self._characters]:
                 self._gap = True
             if self._gap and each.isalnum() and (self._last.isalnum() or self._last in _ENDS):
