@@ -1,5 +1,6 @@
 """Training sees what serving sees: the same rows, and the same first choices of codes."""
 
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from sonorant.engine.offline import synthesize
 from sonorant.engine.prompt.layout import PromptLayout
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, SynthesisParams
-from sonorant.training.talker.losses import Regularization, TrainedTalker, compute_losses, initialize
+from sonorant.training.languages import LANGUAGES
+from sonorant.training.talker.losses import Anchor, Regularization, TrainedTalker, compute_losses, initialize
 from sonorant.training.talker.packing import BatchShape, Mix, Sampler, pack, piece_of
 from sonorant.training.talker.rows import END, LAYOUTS, NOTHING, head_rows
 from tests.training.spoken_shards import TEXT, on_device, random_codes, shard_of, store_of
@@ -87,6 +89,29 @@ def test_the_model_chooses_the_codes_that_serving_chose(checkpoint: Checkpoint, 
     assert int(losses.first_hits.sum()) == int(losses.num_frames)
     assert int(losses.predictor_hits.sum()) == int(losses.num_frames) * (checkpoint.talker.num_codebooks - 1)
     assert torch.allclose(own.first, losses.first, atol=1e-4)  # what the model says itself is what was there
+
+
+def test_the_drift_is_that_of_the_languages_that_the_talker_spoke(checkpoint: Checkpoint) -> None:
+    store = store_of(checkpoint, shard_of(random_codes(checkpoint, 20, 30)))
+    pieces = [piece_of(store, sentence, 0, "english") for sentence in store.training]
+    batch = on_device(pack([pieces], BatchShape(1, sum(p.length for p in pieces)), {}))
+    model = TrainedTalker(checkpoint)
+    initialize(model, seed=0)
+    before = deepcopy(model).requires_grad_(False)
+
+    def drift(*languages: str) -> float:
+        anchor = Anchor(before, torch.tensor([name in languages for name in LANGUAGES]))
+        return float(compute_losses(model, store, batch, EXACT, anchor=anchor).drift.detach())
+
+    assert abs(drift("english")) < 1e-5
+    with torch.no_grad():
+        model.talker.codec_head.weight += 0.1 * torch.randn_like(model.talker.codec_head.weight)
+    assert drift("english") > 1e-3
+    assert drift("spanish") == 0.0  # no sentence is Spanish
+    losses = compute_losses(model, store, batch, EXACT, anchor=Anchor(before, torch.ones(len(LANGUAGES)).bool()))
+    losses.drift.backward()
+    assert model.talker.codec_head.weight.grad is not None
+    assert all(parameter.grad is None for parameter in before.parameters())
 
 
 def test_heads_end_before_the_first_text(checkpoint: Checkpoint) -> None:

@@ -14,6 +14,7 @@ from typing import Literal
 
 import torch
 
+from sonorant.engine.checkpoint.config import load_checkpoint
 from sonorant.training.codec.encode import encode_all
 from sonorant.training.codec.export import write_codec_config
 from sonorant.training.codec.train import CodecTraining, train_codec, train_decoder
@@ -29,7 +30,7 @@ from sonorant.training.teacher import Classroom, speak_all
 from sonorant.training.teachers.kokoro.fetch import fetch
 from sonorant.training.teachers.kokoro.spellings import spell_all
 from sonorant.training.text.corpus import write_corpus
-from sonorant.training.text.vocabulary import train_tokenizer
+from sonorant.training.text.vocabulary import grow_tokenizer, train_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -121,9 +122,13 @@ def write_text(run: Run) -> None:
         languages=settings.languages,
         seed=run.seed,
     )
-    texts = [s.text for s in read_sentences(run.text)[:TOKENIZER_TEXTS]]
-    known = run.weights_from / TOKENIZER_FILE if run.weights_from else None
-    train_tokenizer(texts, settings.vocabulary, run.text / TOKENIZER_FILE, known)
+    sentences, tokenizer = read_sentences(run.text)[:TOKENIZER_TEXTS], run.text / TOKENIZER_FILE
+    if run.weights_from:
+        spoken = load_checkpoint(run.weights_from).talker.language_ids
+        new, same = ([s.text for s in sentences if (s.language in spoken) is known] for known in (False, True))
+        grow_tokenizer(run.weights_from / TOKENIZER_FILE, settings.vocabulary, new, same, tokenizer)
+    else:
+        train_tokenizer([s.text for s in sentences], settings.vocabulary, tokenizer)
 
 
 def _with_teacher(run: Run) -> None:

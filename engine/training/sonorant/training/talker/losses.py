@@ -19,7 +19,7 @@ from sonorant.engine.types import X_VECTOR
 from sonorant.training.alignment import PHONES_PER_FRAME
 from sonorant.training.references import augmented
 from sonorant.training.speakers import NUM_TRAITS, VOICE_NAMES
-from sonorant.training.talker.rows import END, RowStore
+from sonorant.training.talker.rows import END, NOTHING, RowStore
 from sonorant.training.teachers.speech import PHONES
 
 GUIDED_LAYERS = (1, 3)  # layers whose first head learns to look at the text being spoken
@@ -59,9 +59,18 @@ class Losses:
     guide: Tensor
     phones: Tensor
     traits: Tensor  # of the x-vectors: squared error of pitch, formants and pace, cross-entropy of the teacher's voice
+    drift: Tensor  # divergence from the anchor's codes, summed over the books
     num_frames: Tensor  # frames that are targets
     first_hits: Tensor  # [positions] bool
     predictor_hits: Tensor  # [frames, codebooks - 1] bool
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """A talker as it was before it learns more languages: in those that it spoke, it must go on as it would have."""
+
+    model: "TrainedTalker"
+    languages: Tensor  # [languages.LANGUAGES] bool: those that it spoke
 
 
 class TrainedTalker(nn.Module):
@@ -145,7 +154,12 @@ def run_block(
 
 
 def compute_losses(
-    model: TrainedTalker, store: RowStore, batch: DeviceBatch, reg: Regularization, block: Block = run_block
+    model: TrainedTalker,
+    store: RowStore,
+    batch: DeviceBatch,
+    reg: Regularization,
+    block: Block = run_block,
+    anchor: Anchor | None = None,
 ) -> Losses:
     index = batch.index.flatten().long()
     target = store.target[index].long()
@@ -174,16 +188,35 @@ def compute_losses(
         model, hidden.index_select(0, chosen), wanted[chosen], block
     ).float()  # [chosen, codebooks - 1, codes]
     others = torch.where((target[chosen] >= 0)[:, None], wanted[chosen, 1:], IGNORED)
+    drift = logits.new_zeros(())
+    if anchor:
+        with torch.no_grad():
+            before, _ = _backbone(anchor.model, store, batch, history, mask, x_vectors, 0.0, _no_guide(batch), block)
+            codes_before = F.linear(before, anchor.model.talker.codec_head.weight[:asked])
+            books_before = predictor_logits(anchor.model, before.index_select(0, chosen), wanted[chosen], block)
+        # The end comes behind a sentence's last frame, and its first frame behind none.
+        frame = torch.maximum(target, store.frame[index].long())
+        known = anchor.languages[store.languages[frame.clamp(min=0)].long()] & (target != NOTHING)
+        drift = _divergence(logits, codes_before, known)
+        drift = drift + _divergence(books, books_before, (known & (target >= 0))[chosen])
     return Losses(
         first=F.cross_entropy(logits, first, ignore_index=IGNORED),
         predictor=F.cross_entropy(books.flatten(0, 1), others.flatten(), ignore_index=IGNORED),
         guide=guide_loss,
         phones=F.cross_entropy(phones.flatten(0, 1), spoken.flatten(), ignore_index=IGNORED),
         traits=traits_loss,
+        drift=drift,
         num_frames=(target >= 0).sum(),
         first_hits=(logits.argmax(-1) == first) & (target >= 0),
         predictor_hits=(books.argmax(-1) == others) & (others >= 0),
     )
+
+
+def _divergence(logits: Tensor, before: Tensor, known: Tensor) -> Tensor:
+    """KL(before, now) in nats, summed over the books of each position and averaged over the `known` ones [positions].
+    `logits`, `before`: [positions, codes] or [positions, books, codes]."""
+    each = F.kl_div(logits.log_softmax(-1), before.float().log_softmax(-1), reduction="none", log_target=True)
+    return (each.flatten(1).sum(1) * known).sum() / known.sum().clamp(min=1)
 
 
 def _x_vectors(

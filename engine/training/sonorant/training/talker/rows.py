@@ -111,6 +111,7 @@ class RowStore:
         self.guide = torch.full((max_rows,), NO_TOKEN, dtype=torch.int16, device=device)
         self.codes = torch.zeros(sizes.max_frames, checkpoint.talker.num_codebooks, dtype=torch.int16, device=device)
         self.phones = torch.zeros(sizes.max_frames, PHONES_PER_FRAME, dtype=torch.int8, device=device)
+        self.languages = torch.zeros(sizes.max_frames, dtype=torch.int8, device=device)  # of each frame, as in Shard
         mels = (sizes.max_references, REFERENCE_FRAMES, NUM_MELS)
         self.mels = torch.zeros(mels, dtype=torch.float16, device=device)
         self.traits = torch.zeros(sizes.max_references, NUM_TRAITS, device=device)
@@ -173,6 +174,7 @@ class RowStore:
         end = self.num_frames + len(shard.guide)
         self.codes[self.num_frames : end] = torch.from_numpy(shard.codes)
         self.phones[self.num_frames : end] = torch.from_numpy(shard.phones.reshape(-1, PHONES_PER_FRAME))
+        self.languages[self.num_frames : end] = torch.from_numpy(shard.languages.repeat(shard.num_frames))
         self.num_frames = end
         self._append_references(shard)
 

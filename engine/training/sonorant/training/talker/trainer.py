@@ -5,7 +5,8 @@ ends.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,7 +14,9 @@ import torch
 from torch import Tensor
 
 from sonorant.engine.checkpoint.config import Checkpoint
+from sonorant.training.languages import LANGUAGES
 from sonorant.training.talker.losses import (
+    Anchor,
     Block,
     DeviceBatch,
     Losses,
@@ -33,9 +36,10 @@ GUIDE_WEIGHT_START, GUIDE_WEIGHT_END = 0.3, 0.1
 PREDICTOR_WEIGHT = 2.0
 PHONES_WEIGHT = 0.3
 TRAITS_WEIGHT = 0.2
+DRIFT_WEIGHT = 2.0
 AVERAGE_DECAY = 0.999
 WARM_UP_STEPS = 3
-VALUES = ("first", "predictor", "guide", "phones", "traits", "gradient_norm")  # losses, before their weights
+VALUES = ("first", "predictor", "guide", "phones", "traits", "drift", "gradient_norm")  # losses, before their weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ class Trainer:
         self._eager = eager or device.type != "cuda"
         self._block = run_block if self._eager else _compiled_block()
         self._graphs: dict[bool, torch.cuda.CUDAGraph] = {}
+        self._anchor: Anchor | None = None
 
     def prepare(self) -> None:
         """Compile and capture both kinds of step, which takes a minute or two on CUDA. Needs no data: it steps on an
@@ -150,6 +155,11 @@ class Trainer:
         load_talker(self.model, tensors)
         torch._foreach_copy_(self.average, [p.detach() for p in self._parameters])
 
+    def hold(self, languages: Collection[str]) -> None:
+        """Hold the talker, in these languages, to what its weights now make. Call it before `prepare`."""
+        model = deepcopy(self.model).requires_grad_(False)
+        self._anchor = Anchor(model, torch.tensor([name in languages for name in LANGUAGES], device=self.device))
+
     def averaged_talker(self) -> dict[str, Tensor]:
         """The averaged tensors of talker and speaker encoder, by their names in a checkpoint."""
         names = [name for name, _ in self.model.named_parameters()]
@@ -182,19 +192,20 @@ class Trainer:
             reg = replace(reg, own_frames=0)
         self._optimizer.zero_grad(set_to_none=True)
         with self._autocast():
-            losses = compute_losses(self.model, self._store, self._batch, reg, self._block)
+            losses = compute_losses(self.model, self._store, self._batch, reg, self._block, self._anchor)
         weighted = (
             losses.first
             + PREDICTOR_WEIGHT * losses.predictor
             + self._guide_weight * losses.guide
             + PHONES_WEIGHT * losses.phones
             + TRAITS_WEIGHT * losses.traits
+            + DRIFT_WEIGHT * losses.drift
         )
         torch.autograd.backward(weighted)
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._settings.max_gradient_norm)
         self._optimizer.step()
         torch._foreach_lerp_(self.average, [p.detach() for p in self._parameters], 1 - AVERAGE_DECAY)
-        parts = (losses.first, losses.predictor, losses.guide, losses.phones, losses.traits, norm)
+        parts = (losses.first, losses.predictor, losses.guide, losses.phones, losses.traits, losses.drift, norm)
         self.values.copy_(torch.stack([part.detach().float() for part in parts]))
 
     def _autocast(self) -> torch.autocast:

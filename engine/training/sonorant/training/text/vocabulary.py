@@ -19,27 +19,49 @@ TEMPLATE_COPIES = 20_000  # enough that the words of the prompt template become 
 Merge = tuple[str, str]
 
 
-def train_tokenizer(texts: Sequence[str], size: int, path: Path, known: Path | None) -> None:
-    """Write a tokenizer of `size` tokens. `known`: that of weights with which training begins. Its tokens stay, and its
-    merges come first, so that a text keeps its tokens where no new merge applies."""
-    merges = list(_merges(known)) if known else []
-    # Many merges of the texts are known, so more are learned than there is room for.
-    learned = _merges_of(_trained(texts, size + len(merges)))
-    merges += [merge for merge in learned if merge not in set(merges)]
+def train_tokenizer(texts: Sequence[str], size: int, path: Path) -> None:
+    """Write a tokenizer of `size` tokens."""
+    _save(_trained(texts, size), path)
+
+
+def grow_tokenizer(known: Path, size: int, texts: Sequence[str], same: Sequence[str], path: Path) -> None:
+    """Write a tokenizer of `size` tokens at most that has all tokens of `known`, and the most frequent ones of `texts`
+    that do not occur in the texts `same`: these keep the tokens that they have."""
+    before = Tokenizer.from_file(str(known))
+    merges = list(_merges_of(before))
+    learned = [merge for merge in _merges_of(_trained(texts, 4 * size)) if merge not in set(merges)]
+    foreign: set[str] = set()
+    while True:
+        grown = _merged([*merges, *(merge for merge in learned if "".join(merge) not in foreign)], size)
+        used = {token for text in grown.encode_batch(list(same)) for token in text.tokens}
+        unwanted = used - set(before.get_vocab())
+        if not unwanted:
+            break
+        foreign |= unwanted
+    _save(grown, path)
+
+
+def _merged(merges: Sequence[Merge], size: int) -> Tokenizer:
+    """A tokenizer of the first merges that `size` tokens have room for, without those of which a part is no token."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocab = {token: number for number, token in enumerate(alphabet)}
     kept: list[Merge] = []
-    for merge in merges:
+    for left, right in merges:
         if len(vocab) == size - len(SPECIAL_TOKENS):
             break
-        vocab.setdefault("".join(merge), len(vocab))
-        kept.append(merge)
+        if left in vocab and right in vocab:
+            vocab.setdefault(left + right, len(vocab))
+            kept.append((left, right))
+    return _tokenizer(models.BPE(vocab, kept))
+
+
+def _save(tokenizer: Tokenizer, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    _tokenizer(models.BPE(vocab, kept)).save(str(path))
+    tokenizer.save(str(path))
 
 
 def rows_of_new_tokens(rows: Tensor, old: Path, new: Path) -> Tensor:
-    """The embeddings [tokens of `new`, hidden] of a tokenizer that was trained with `old` known, made of those of `old`
+    """The embeddings [tokens of `new`, hidden] of a tokenizer that has grown out of `old`, made of those of `old`
     [tokens of `old`, hidden]. A new token has the mean of the tokens that stood in its place."""
     before, after = Tokenizer.from_file(str(old)), Tokenizer.from_file(str(new))
     ids = before.get_vocab()
@@ -75,10 +97,6 @@ def _tokenizer(model: models.BPE) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL_TOKENS])
     return tokenizer
-
-
-def _merges(file: Path) -> Sequence[Merge]:
-    return _merges_of(Tokenizer.from_file(str(file)))
 
 
 def _merges_of(tokenizer: Tokenizer) -> Sequence[Merge]:
