@@ -57,7 +57,10 @@ def run(recipe: str, server: ServerProcess, folder: Path) -> str:
 
 def test_our_own_commands(server: ServerProcess, tmp_path: Path) -> None:
     explained, traced = (run(recipe, server, tmp_path) for recipe in DEBUGGING if recipe.startswith("sonorant"))
-    assert 'text      "Dr. Who paid $1.50 in 2026."' in explained and '"prompt": [' in explained
+    assert (
+        'text      "Dr. Who paid one dollar and fifty cents in twenty twenty six."' in explained
+        and '"prompt": [' in explained
+    )
     lines = traced.splitlines()
     for pattern in (
         r" > \{\"config\":.*\"opening\": \{.*\"text\": \"Hello, world.\", \"end\": true",

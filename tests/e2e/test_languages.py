@@ -50,7 +50,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder = tmp_path_factory.mktemp("voice") / "polyglot"
     shutil.copytree(BUILTIN_VOICE_DIR, folder)
     change(folder / "config.json", lambda config: config["talker_config"].update(codec_language_id=LANGUAGES))
-    change(folder / "generation_config.json", lambda config: config.update(text_characters="western"))
+    change(
+        folder / "generation_config.json",
+        lambda config: config.update(text_characters="western", text_numbers="digits"),
+    )
     with ServerProcess(folder.parent / "log", "--model", str(folder)) as process:
         yield process
 

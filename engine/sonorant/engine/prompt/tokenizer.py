@@ -19,11 +19,12 @@ from tokenizers import Tokenizer as Pipeline
 from tokenizers.models import BPE
 from tokenizers.normalizers import NFC
 
-from sonorant.engine.checkpoint.config import Characters
+from sonorant.engine.checkpoint.config import Characters, Numbers
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.prompt.characters import AsIs, FoldedStream
 from sonorant.engine.prompt.nfc import NfcStream, clusters, normalize
+from sonorant.engine.prompt.numbers import AsDigits, NumberStream
 
 # Qwen2 (transformers: models/qwen2/tokenization_qwen2.py). qwen-tts 0.1.1 replaces it when it loads a local folder with
 # `fix_mistral_regex`; the models were trained with this one.
@@ -47,10 +48,11 @@ _PATIENCE_BYTES = 16
 class Tokenizer:
     """The text vocabulary of one checkpoint."""
 
-    def __init__(self, bpe: BPE, characters: Characters = "unicode") -> None:
-        """`characters`: those that the checkpoint was trained on."""
+    def __init__(self, bpe: BPE, characters: Characters = "unicode", numbers: Numbers = "digits") -> None:
+        """`characters`: those that the checkpoint was trained on; `numbers`: how it is given numbers."""
         self._bpe = bpe
         self._characters = characters
+        self._numbers = numbers
         self._split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated")
         self._pipeline = Pipeline(bpe)
         self._pipeline.normalizer = NFC()
@@ -64,7 +66,7 @@ class Tokenizer:
         self.shape_of = lru_cache(KEPT_TOKENS)(self._shape_of)
 
     @classmethod
-    def load(cls, folder: Path, characters: Characters = "unicode") -> "Tokenizer":
+    def load(cls, folder: Path, characters: Characters = "unicode", numbers: Numbers = "digits") -> "Tokenizer":
         """Read `vocab.json` and `merges.txt` of a checkpoint folder; the presets share one pair."""
         source = PRESETS_DIR / "text_tokenizer" if folder.resolve().parent == PRESETS_DIR.resolve() else folder
         vocab, merges = source / "vocab.json", source / "merges.txt"
@@ -78,7 +80,7 @@ class Tokenizer:
         missing = [byte for byte in range(0x100) if bpe.token_to_id(_byte_chars(bytes([byte]))) is None]
         if missing:
             raise CheckpointError(f"{vocab} lacks {len(missing)} of the 256 single-byte tokens; byte-level BPE has all")
-        return cls(bpe, characters)
+        return cls(bpe, characters, numbers)
 
     @cached_property
     def newline_id(self) -> int:
@@ -90,13 +92,20 @@ class Tokenizer:
         return self._pipeline.encode(self.given(text, language), add_special_tokens=False).ids
 
     def given(self, text: str, language: str | None = None) -> str:
-        """Return a whole text as the model is given it: normalized, folded, and without whitespace around it."""
-        return self.fold(language).push(normalize(text)).strip()
+        """Return a whole text as the model is given it: normalized, folded, its numbers in words if it is to have them
+        so, and without whitespace around it."""
+        folded = self.fold(language).push(normalize(text))
+        given, _ = self.numbers().push(folded, range(len(folded)), is_last=True)
+        return given.strip()
 
     def fold(self, language: str | None) -> FoldedStream | AsIs:
         """Return what folds the characters of one NFC text, which may come in pieces, in this language; None: the text
         shows it."""
         return AsIs() if self._characters == "unicode" else FoldedStream(self._characters, language)
+
+    def numbers(self) -> NumberStream | AsDigits:
+        """Return what puts the numbers of one folded text into words, if this is to be done."""
+        return NumberStream() if self._numbers == "words" else AsDigits()
 
     def text_of(self, token_id: int) -> str:
         """Return the text of a token; bytes that are no whole character become U+FFFD."""
@@ -145,30 +154,30 @@ class TokenOffsets:
         self._tokenizer = tokenizer
         self._num_chars = 0  # of the text
         self._fold = tokenizer.fold(language)
+        self._numbers = tokenizer.numbers()
         # Where the first character that is given begins in the text, and where each of them ends
         self._ends: list[int] = []
-        self._has_begun = False  # whether anything but whitespace has come
         self._num_taken = 0  # given characters that tokens have covered
         self._spans: list[tuple[int, int]] = []  # for each token, its place in the text without whitespace before it
 
-    def take(self, text: str) -> str:
-        """Take more text, which no later text can change, and return what the model is given for it."""
+    def take(self, text: str, *, is_last: bool = False) -> str:
+        """Take more text, which no later text can change, and return what the model is given for it. `is_last`: nothing
+        is held back."""
         given: list[str] = []
+        ends: list[int] = []
         for part in (text,) if text.isascii() else clusters(text):
             composed = normalize(part)
             # If composing changes the number of characters, they all end together.
             is_same = len(composed) == len(part)
             for number, char in enumerate(composed, 1):
                 given.append(more := self._fold.take(char, composed[number : number + 1] or " "))
-                if not self._has_begun:
-                    more = more.lstrip()
-                    self._has_begun = bool(more)
-                end = self._num_chars + (number if is_same else len(part))
-                if more and not self._ends:
-                    self._ends.append(end - 1)
-                self._ends += [end] * len(more)
+                ends += [self._num_chars + (number if is_same else len(part))] * len(more)
             self._num_chars += len(part)
-        return "".join(given)
+        text, given_ends = self._numbers.push("".join(given), ends, is_last=is_last)
+        if not self._ends and (given_ends := given_ends[len(text) - len(text.lstrip()) :]):
+            self._ends.append(given_ends[0] - 1)
+        self._ends += given_ends
+        return text
 
     def add(self, token_ids: Iterable[int]) -> None:
         """Add the next tokens of the text."""
@@ -190,9 +199,10 @@ class TokenOffsets:
 class TokenStream:
     """Encodes a text that arrives in pieces. However it is cut, all ids returned, joined, are `encode(whole)`.
 
-    A token is released once no later text can change it. Only three things are held back:
+    A token is released once no later text can change it. Only these things are held back:
 
     * characters that may still compose (see `NfcStream`), or that only separate words;
+    * numbers that are to become words, with the word behind them (see `NumberStream`);
     * whitespace at the end: it is dropped if the text ends here, else it belongs to what follows;
     * the tokens of the last pre-token that may still change when it grows.
 
@@ -211,6 +221,7 @@ class TokenStream:
         self._offsets = offsets
         self._nfc = NfcStream()
         self._fold = tokenizer.fold(language)
+        self._numbers = tokenizer.numbers()
         self._started = False  # whether anything but whitespace has come
         self._whitespace: list[str] = []  # at the end of the text
         self._context = ""  # stands in for the last pre-token when more text is split
@@ -230,7 +241,11 @@ class TokenStream:
     def push(self, text: str, *, flushes: bool = False) -> list[int]:
         """Take more text; return the tokens that are now final, or with `flushes` all of them."""
         text = self._nfc.flush() if flushes else self._nfc.push(text)  # which no later text can change
-        text = self._fold.push(normalize(text)) if self._offsets is None else self._offsets.take(text)
+        if self._offsets is None:
+            folded = self._fold.push(normalize(text))
+            text, _ = self._numbers.push(folded, range(len(folded)), is_last=flushes)
+        else:
+            text = self._offsets.take(text, is_last=flushes)
         if not self._started:
             text = text.lstrip()
             self._started = bool(text)

@@ -111,7 +111,11 @@ def write_config(
             "subtalker_dosample": False,
             **{f"subtalker_{name}": value for name, value in sampling.items()},
             "max_new_tokens": MAX_NEW_TOKENS,
-            "text_characters": "ascii" if tuple(languages) == ("english",) else "western",
+            **(
+                {"text_characters": "ascii", "text_numbers": "words"}
+                if tuple(languages) == ("english",)
+                else {"text_characters": "western"}
+            ),
             "max_segment_chars": MAX_SEGMENT_CHARS,
             "silent_first_frames": SILENT_FIRST_FRAMES,
             "ends_quieter_db": ENDS_QUIETER_DB,
