@@ -52,7 +52,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     change(folder / "config.json", lambda config: config["talker_config"].update(codec_language_id=LANGUAGES))
     change(
         folder / "generation_config.json",
-        lambda config: config.update(text_characters="western", text_numbers="digits"),
+        lambda config: config.update(text_characters="western", text_in_words=False),
     )
     with ServerProcess(folder.parent / "log", "--model", str(folder)) as process:
         yield process

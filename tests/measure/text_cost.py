@@ -1,6 +1,6 @@
 """What reading a text costs before its first audio: `python -m tests.measure.text_cost [--rounds 100]`.
 
-Two servers of the same voice, one of which is given text as it is written (`text_characters`, `text_numbers`), say the
+Two servers of the same voice, one of which is given text as it is written (`text_characters`, `text_in_words`), say the
 same sentence in turns: one without the fold, one with it, one as markdown. Told is the time from
 opening the call to the first audio.
 """
@@ -44,7 +44,7 @@ async def measure(rounds: int, starts: int) -> None:
             shutil.copytree(BUILTIN_VOICE_DIR, each)
         settings = folders[1] / "generation_config.json"
         values = json.loads(settings.read_text(encoding="utf-8"))
-        del values["text_characters"], values["text_numbers"]
+        del values["text_characters"], values["text_in_words"]
         settings.write_text(json.dumps(values), encoding="utf-8")
         for number in range(starts):
             async with AsyncExitStack() as stack:

@@ -98,7 +98,7 @@ def synthesize(
         max_queued_streams=0,
         chunk_ramp=(CHUNK_FRAMES,),
     )
-    tokenizer = Tokenizer.load(model, checkpoint.characters, checkpoint.numbers)
+    tokenizer = Tokenizer.load(model, checkpoint.characters, in_words=checkpoint.in_words)
     x_vector = reference_codes = None
     if reference is not None:
         x_vector, reference_codes = _encode_reference(checkpoint, config, reference, x_vector_only)

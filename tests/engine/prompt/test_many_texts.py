@@ -81,7 +81,7 @@ def check_lines(tokenizer: Tokenizer, small_tokenizer: Tokenizer, reference: Ref
         whole = "\n".join(text)
         text.clear()
         assert pushed(tokenizer, whole, chance) == reference.encode(whole), whole
-        included = Tokenizer(small_tokenizer._bpe, "ascii", "words")
+        included = Tokenizer(small_tokenizer._bpe, "ascii", in_words=True)
         assert pushed(included, whole, chance) == included.encode(whole), whole
         given = included.given(whole)
         assert given.isascii() and not any(char.isdigit() for char in given), whole

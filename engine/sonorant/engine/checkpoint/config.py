@@ -19,7 +19,6 @@ from sonorant.engine.types import Int16Array, SamplingParams
 
 # ASCII; with the letters and marks of English, Spanish, French, Italian and Portuguese; all
 Characters = Literal["ascii", "western", "unicode"]
-Numbers = Literal["digits", "words"]
 TaskName = Literal["custom_voice", "voice_design", "base"]
 CODEC_TYPE = "qwen3_tts_tokenizer_12hz"
 MIN_NEW_TOKENS = 2  # fixed in Qwen3TTSForConditionalGeneration.generate
@@ -155,8 +154,8 @@ class Checkpoint:
     # Our own keys of generation_config.json, as config.json is a part of the fingerprint by which stored voices know a
     # checkpoint:
     characters: Characters  # those it was trained on; all others are folded to them
-    numbers: Numbers  # whether it reads digits, or is given the words of English numbers
     max_segment_chars: int = key(1000)  # how much text it speaks well in one go
+    in_words: bool = key(False, "text_in_words")  # English numbers and letters that stand for words are words for it
     silent_first_frames: int = key(0, least=0)  # in how many frames at its beginning it may be silent
     ends_quieter_db: float = key(0.0)  # the end of a text, than the end of a sentence within it
     whole_after_cut: bool = key(False)  # text behind a cut by length is spoken better with all of it in the prompt
@@ -215,7 +214,6 @@ def load_checkpoint(folder: Path) -> Checkpoint:
         speaker_encoder=config.section("speaker_encoder_config").make(SpeakerEncoderConfig) if task == "base" else None,
         default_sampling=_default_sampling(generation),
         characters=generation.choice("text_characters", get_args(Characters), "unicode"),
-        numbers=generation.choice("text_numbers", get_args(Numbers), "digits"),
     )
     _check_consistent(checkpoint)
     return checkpoint
@@ -235,9 +233,9 @@ def _check_consistent(c: Checkpoint) -> None:
             f"{c.folder}: the model samples from {codes} codes (vocab_size of the code predictor, and of the talker "
             f"less 1024), but the codec has only {c.codec.decoder.codebook_size} (codebook_size)"
         )
-    if c.numbers == "words" and c.characters != "ascii":
+    if c.in_words and c.characters != "ascii":
         raise CheckpointError(
-            f"{c.folder}: text_numbers is words, which are English, but text_characters is {c.characters}, not ascii"
+            f"{c.folder}: text_in_words is true, and the words are English, but text_characters is {c.characters}"
         )
     if c.speaker_encoder is None:
         return

@@ -19,12 +19,12 @@ from tokenizers import Tokenizer as Pipeline
 from tokenizers.models import BPE
 from tokenizers.normalizers import NFC
 
-from sonorant.engine.checkpoint.config import Characters, Numbers
+from sonorant.engine.checkpoint.config import Characters
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.prompt.characters import AsIs, FoldedStream
+from sonorant.engine.prompt.in_words import AsWritten, WordsStream
 from sonorant.engine.prompt.nfc import NfcStream, clusters, normalize
-from sonorant.engine.prompt.numbers import AsDigits, NumberStream
 
 # Qwen2 (transformers: models/qwen2/tokenization_qwen2.py). qwen-tts 0.1.1 replaces it when it loads a local folder with
 # `fix_mistral_regex`; the models were trained with this one.
@@ -48,11 +48,12 @@ _PATIENCE_BYTES = 16
 class Tokenizer:
     """The text vocabulary of one checkpoint."""
 
-    def __init__(self, bpe: BPE, characters: Characters = "unicode", numbers: Numbers = "digits") -> None:
-        """`characters`: those that the checkpoint was trained on; `numbers`: how it is given numbers."""
+    def __init__(self, bpe: BPE, characters: Characters = "unicode", *, in_words: bool = False) -> None:
+        """`characters`: those that the checkpoint was trained on; `in_words`: whether it is given the
+        words of numbers and letters."""
         self._bpe = bpe
         self._characters = characters
-        self._numbers = numbers
+        self._in_words = in_words
         self._split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated")
         self._pipeline = Pipeline(bpe)
         self._pipeline.normalizer = NFC()
@@ -66,7 +67,7 @@ class Tokenizer:
         self.shape_of = lru_cache(KEPT_TOKENS)(self._shape_of)
 
     @classmethod
-    def load(cls, folder: Path, characters: Characters = "unicode", numbers: Numbers = "digits") -> "Tokenizer":
+    def load(cls, folder: Path, characters: Characters = "unicode", *, in_words: bool = False) -> "Tokenizer":
         """Read `vocab.json` and `merges.txt` of a checkpoint folder; the presets share one pair."""
         source = PRESETS_DIR / "text_tokenizer" if folder.resolve().parent == PRESETS_DIR.resolve() else folder
         vocab, merges = source / "vocab.json", source / "merges.txt"
@@ -80,7 +81,7 @@ class Tokenizer:
         missing = [byte for byte in range(0x100) if bpe.token_to_id(_byte_chars(bytes([byte]))) is None]
         if missing:
             raise CheckpointError(f"{vocab} lacks {len(missing)} of the 256 single-byte tokens; byte-level BPE has all")
-        return cls(bpe, characters, numbers)
+        return cls(bpe, characters, in_words=in_words)
 
     @cached_property
     def newline_id(self) -> int:
@@ -92,10 +93,10 @@ class Tokenizer:
         return self._pipeline.encode(self.given(text, language), add_special_tokens=False).ids
 
     def given(self, text: str, language: str | None = None) -> str:
-        """Return a whole text as the model is given it: normalized, folded, its numbers in words if it is to have them
-        so, and without whitespace around it."""
+        """Return a whole text as the model is given it: normalized, folded, in words if it is to be so, and without
+        whitespace around it."""
         folded = self.fold(language).push(normalize(text))
-        given, _ = self.numbers().push(folded, range(len(folded)), is_last=True)
+        given, _ = self.words().push(folded, range(len(folded)), is_last=True)
         return given.strip()
 
     def fold(self, language: str | None) -> FoldedStream | AsIs:
@@ -103,9 +104,9 @@ class Tokenizer:
         shows it."""
         return AsIs() if self._characters == "unicode" else FoldedStream(self._characters, language)
 
-    def numbers(self) -> NumberStream | AsDigits:
-        """Return what puts the numbers of one folded text into words, if this is to be done."""
-        return NumberStream() if self._numbers == "words" else AsDigits()
+    def words(self) -> WordsStream | AsWritten:
+        """Return what puts numbers and letters of one folded text into words, if this is to be done."""
+        return WordsStream() if self._in_words else AsWritten()
 
     def text_of(self, token_id: int) -> str:
         """Return the text of a token; bytes that are no whole character become U+FFFD."""
@@ -154,7 +155,7 @@ class TokenOffsets:
         self._tokenizer = tokenizer
         self._num_chars = 0  # of the text
         self._fold = tokenizer.fold(language)
-        self._numbers = tokenizer.numbers()
+        self._words = tokenizer.words()
         # Where the first character that is given begins in the text, and where each of them ends
         self._ends: list[int] = []
         self._num_taken = 0  # given characters that tokens have covered
@@ -173,7 +174,7 @@ class TokenOffsets:
                 given.append(more := self._fold.take(char, composed[number : number + 1] or " "))
                 ends += [self._num_chars + (number if is_same else len(part))] * len(more)
             self._num_chars += len(part)
-        text, given_ends = self._numbers.push("".join(given), ends, is_last=is_last)
+        text, given_ends = self._words.push("".join(given), ends, is_last=is_last)
         if not self._ends and (given_ends := given_ends[len(text) - len(text.lstrip()) :]):
             self._ends.append(given_ends[0] - 1)
         self._ends += given_ends
@@ -202,7 +203,7 @@ class TokenStream:
     A token is released once no later text can change it. Only these things are held back:
 
     * characters that may still compose (see `NfcStream`), or that only separate words;
-    * numbers that are to become words, with the word behind them (see `NumberStream`);
+    * what is to become words, with the word behind it (see `WordsStream`);
     * whitespace at the end: it is dropped if the text ends here, else it belongs to what follows;
     * the tokens of the last pre-token that may still change when it grows.
 
@@ -221,7 +222,7 @@ class TokenStream:
         self._offsets = offsets
         self._nfc = NfcStream()
         self._fold = tokenizer.fold(language)
-        self._numbers = tokenizer.numbers()
+        self._words = tokenizer.words()
         self._started = False  # whether anything but whitespace has come
         self._whitespace: list[str] = []  # at the end of the text
         self._context = ""  # stands in for the last pre-token when more text is split
@@ -243,7 +244,7 @@ class TokenStream:
         text = self._nfc.flush() if flushes else self._nfc.push(text)  # which no later text can change
         if self._offsets is None:
             folded = self._fold.push(normalize(text))
-            text, _ = self._numbers.push(folded, range(len(folded)), is_last=flushes)
+            text, _ = self._words.push(folded, range(len(folded)), is_last=flushes)
         else:
             text = self._offsets.take(text, is_last=flushes)
         if not self._started:

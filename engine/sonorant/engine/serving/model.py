@@ -30,7 +30,7 @@ class Model:
         has_weights = config.load_format != "dummy"
         return cls(
             checkpoint,
-            Tokenizer.load(config.model, checkpoint.characters, checkpoint.numbers),
+            Tokenizer.load(config.model, checkpoint.characters, in_words=checkpoint.in_words),
             engine_info(checkpoint, config),
             has_weights,
             min(LARGEST_VALUE, largest_value(checkpoint)) if has_weights else LARGEST_VALUE,

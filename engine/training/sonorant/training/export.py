@@ -112,7 +112,7 @@ def write_config(
             **{f"subtalker_{name}": value for name, value in sampling.items()},
             "max_new_tokens": MAX_NEW_TOKENS,
             **(
-                {"text_characters": "ascii", "text_numbers": "words"}
+                {"text_characters": "ascii", "text_in_words": True}
                 if tuple(languages) == ("english",)
                 else {"text_characters": "western"}
             ),

@@ -48,7 +48,7 @@ def _plan(checkpoint: Checkpoint, config: EngineConfig, *, whole_text: bool) -> 
     params = SynthesisParams(
         checkpoint.default_sampling, speaker=speaker, x_vector=x_vector, non_streaming_mode=whole_text
     )
-    tokenizer = Tokenizer.load(config.model, checkpoint.characters, checkpoint.numbers)
+    tokenizer = Tokenizer.load(config.model, checkpoint.characters, in_words=checkpoint.in_words)
     plan = PromptLayout(params, checkpoint, tokenizer).plan(tokenizer.encode(TEXT), ended=True)
     assert plan is not None
     return plan

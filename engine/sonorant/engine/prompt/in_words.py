@@ -1,4 +1,5 @@
-"""Numbers in English words, for a checkpoint that reads digits badly. The text may arrive in pieces.
+"""Numbers, and letters that are said one by one, in English words: for a checkpoint that reads digits and capitals
+badly. The text may arrive in pieces.
 
 The text is folded already (`characters.py`), so it has ASCII alone, one blank in a row, and a blank where a hyphen was
 between two numbers. `docs/text.md` has a table of what becomes what.
@@ -13,12 +14,29 @@ from num2words import num2words
 
 MAX_HELD = 64  # characters; what is longer is read in parts
 # What may be a number yet, or several with blanks between them, and the word behind, which may belong to it.
-_GROWING = regex.compile(r"-?\$?\d[\d.,: ]*(?:%|[A-Za-z]*)|-?\$|-")
-_BEGINNING = regex.compile(r"[\d$-]")
+# Or a word that begins with a capital.
+_GROWING = regex.compile(r"-?\$?\d[\d.,: ]*(?:%|[A-Za-z]*)|-?\$|-|[A-Z][A-Za-z]*")
+_BEGINNING = regex.compile(r"[\d$A-Z-]")
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)"
 _SCALES: Mapping[str, str] = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion"}
 _SCALE = "(?i:thousand|million|billion|trillion|k|m|bn|b)"
 _MAX_DIGITS = 15  # of a number that is read as one
+# As the included voices say them best (docs/log/built-in-voice-2026-11.md).
+_LETTERS: Mapping[str, str] = dict(
+    regex.findall(
+        r"(.)=([\w-]+)",
+        "A=ai B=bee C=see D=dee E=ee F=eff G=gee H=aitch I=eye J=jay K=kay L=ell M=em N=en O=owe P=pee Q=cue R=are "
+        "S=ess T=tee U=you V=vee W=double-you X=ex Y=why Z=zee",
+    )
+)
+# Said letter by letter: words without a vowel, but for titles, and the most frequent of the others.
+_TITLES = "MR|MRS|MS|DR|ST|JR|SR|VS"
+_WITH_VOWELS = (
+    "AC|AI|API|ATM|CEO|CFO|CIA|CIO|COO|CPU|CTO|DIY|EPA|ETA|EU|EV|FAQ|FBI|GPU|HIV|ID|IP|IQ|IRS|MIT|NBA|OCR|QA|SEO|"
+    "SUV|UFO|UI|UK|UN|URL|US|USA|USB|UTC|UX|VIP"
+)
+
+_SPELLED = rf"(?<![A-Za-z])(?!(?:{_TITLES})\b)(?:[B-DF-HJ-NP-TV-XZ]{{2,5}}|{_WITH_VOWELS})"
 
 Parts = Mapping[str, Any]  # what the groups of a pattern match: text, or None
 
@@ -36,6 +54,7 @@ def _price(parts: Parts) -> str:
 
 def _time(parts: Parts) -> str:
     minute, half = parts["minute"], parts["half"] or ""
+    half = f" {_letters(half.strip().upper())}" if half else ""
     hour = _cardinal(parts["hour"])
     if minute == "00" and not parts["seconds"]:
         return f"{hour}{half}" if half else f"{hour} o'clock"
@@ -57,6 +76,10 @@ def _plain(parts: Parts) -> str:
     return " point ".join(map(_number, numbers)) + " percent" * (parts["percent"] is not None)
 
 
+def _letters(word: str) -> str:
+    return " ".join(_LETTERS[char] for char in word)
+
+
 # The first that matches counts.
 _KINDS: Mapping[str, Callable[[Parts], str]] = {
     rf"\$(?P<amount>{_WHOLE}(?:\.\d+)?)(?: ?(?P<scale>{_SCALE})\b)?": _price,
@@ -68,6 +91,7 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     r"(?P<ordinal>\d{1,15})(?:st|nd|rd|th)\b": lambda parts: _words(parts["ordinal"], "ordinal"),
     r"(?P<decade>\d0|\d{3}0)s\b": _decade,
     rf"(?:(?P<version>\d+(?:\.\d+){{2,}})|(?P<number>{_WHOLE}(?:\.\d+)?))(?P<percent> ?%)?": _plain,
+    rf"(?P<letters>{_SPELLED})(?P<plural>s?)\b": lambda parts: _letters(parts["letters"]) + parts["plural"],
 }
 _ANY = "|".join(f"(?:{kind})(?P<kind{i}>)" for i, kind in enumerate(_KINDS))
 _NUMBER = regex.compile(f"(?P<minus>-)?(?:{_ANY})")
@@ -102,17 +126,18 @@ def _words(digits: str, form: str) -> str:
     return words.replace(",", "").replace("-", " ")
 
 
-class AsDigits:
-    """Stands in for `NumberStream` where a checkpoint reads digits."""
+class AsWritten:
+    """Stands in for `WordsStream` where a checkpoint reads all that people write."""
 
     def push(self, text: str, ends: Sequence[int], *, is_last: bool = False) -> tuple[str, Sequence[int]]:
         return text, ends
 
 
-class NumberStream:
-    """Puts the numbers of a text that comes in pieces into words. However it is cut, the results, joined, are the same.
+class WordsStream:
+    """Puts numbers and letters of a text that comes in pieces into words. However it is cut, the results, joined, are
+    the same.
 
-    It holds back numbers and the word behind them, until what follows shows what they are.
+    It holds back numbers and the word behind them, and words that begin with a capital, until these have ended.
     """
 
     def __init__(self) -> None:
@@ -134,10 +159,13 @@ class NumberStream:
             self._give(text[position:begin], ends[position:begin])
             position = begin
             growing = _GROWING.match(text, position, position + MAX_HELD)
-            end = growing.end() if growing else position
+            if growing is None:
+                break  # nothing of it is to become words
+            end = growing.end()
             if end == len(text) < position + MAX_HELD and not is_last:
                 break
-            for match in _NUMBER.finditer(text, position, end):
+            is_within = self._last.isalpha() and text[position].isalpha()  # a word, such as "iTV"
+            for match in () if is_within else _NUMBER.finditer(text, position, end):
                 self._give(text[position : match.start()], ends[position : match.start()])
                 self._say(match.groupdict(), ends[match.start() : match.end()])
                 position = match.end()

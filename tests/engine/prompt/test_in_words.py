@@ -5,14 +5,34 @@ from collections.abc import Sequence
 
 import pytest
 
-from sonorant.engine.prompt.numbers import MAX_HELD, NumberStream
+from sonorant.engine.prompt.in_words import MAX_HELD, WordsStream
 from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
 
-PARTS = [*",.:$%-", "0", "7", "12", "250", "1987", "555", "0199", "k", "m", "st", "th", "s", "pm", "million", "hens"]
+PARTS = [
+    *",.:$%-",
+    "0",
+    "7",
+    "12",
+    "250",
+    "1987",
+    "555",
+    "0199",
+    "k",
+    "m",
+    "st",
+    "th",
+    "s",
+    "pm",
+    "million",
+    "hens",
+    "TV",
+    "A",
+    "So",
+]
 
 
 def read(text: str, cuts: Sequence[int] = ()) -> tuple[str, Sequence[int]]:
-    stream, given, given_ends = NumberStream(), "", list[int]()
+    stream, given, given_ends = WordsStream(), "", list[int]()
     for begin, end in zip((0, *cuts), (*cuts, len(text)), strict=True):
         more, ends = stream.push(text[begin:end], range(begin + 1, end + 1), is_last=end == len(text))
         given, given_ends = given + more, [*given_ends, *ends]
@@ -31,7 +51,7 @@ def test_five_thousand_texts_are_read_alike_however_they_are_cut() -> None:
 
 
 def test_a_number_is_held_until_the_word_behind_it_has_ended() -> None:
-    stream = NumberStream()
+    stream = WordsStream()
     assert stream.push("I have 3", range(8))[0] == "I have "
     assert stream.push(" ca", range(8, 11))[0] == ""
     assert stream.push("ts ", range(11, 14))[0] == "three cats "
@@ -41,7 +61,7 @@ def test_a_number_is_held_until_the_word_behind_it_has_ended() -> None:
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_words_of_numbers_stand_where_the_number_does(small_tokenizer: Tokenizer, is_cut: bool) -> None:
-    tokenizer = Tokenizer(small_tokenizer._bpe, "ascii", "words")
+    tokenizer = Tokenizer(small_tokenizer._bpe, "ascii", in_words=True)
     text = "There were 250 guests."
     offsets = TokenOffsets(tokenizer)
     stream = TokenStream(tokenizer, offsets)
