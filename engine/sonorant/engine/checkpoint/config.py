@@ -155,7 +155,7 @@ class Checkpoint:
     # checkpoint:
     characters: Characters  # those it was trained on; all others are folded to them
     max_segment_chars: int = key(1000)  # how much text it speaks well in one go
-    in_words: bool = key(False, "text_in_words")  # English numbers and letters that stand for words are words for it
+    in_words: bool = key(False, "text_in_words")  # it is given English numbers, and letters said one by one, as words
     silent_first_frames: int = key(0, least=0)  # in how many frames at its beginning it may be silent
     ends_quieter_db: float = key(0.0)  # the end of a text, than the end of a sentence within it
     whole_after_cut: bool = key(False)  # text behind a cut by length is spoken better with all of it in the prompt
