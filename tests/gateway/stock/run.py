@@ -81,7 +81,9 @@ def main(names: list[str]) -> int:
                 command = [python, "-m", "pytest", "-q", "-c", HERE / "pytest.ini", "--rootdir", HERE, folder]
                 failed |= subprocess.run(command, env=environment).returncode
             if failed:
-                print(gateway.log, server.log, sep="\n", file=sys.stderr)
+                for process in (server, gateway):
+                    lines = [line for line in process.log.splitlines() if '"level": "info"' not in line]
+                    print(*lines, sep="\n", file=sys.stderr)
     return failed
 
 
