@@ -42,7 +42,8 @@ class OpenUtterance:
     speaking: asyncio.Task[None] | None = None  # set during its turn
     failure: Exception | None = None  # why it was stopped, if not by a cancel
     text_s: float = math.inf  # when all of its latest text was pushed, on the loop's clock; inf: that is not done
-    commit_timer: asyncio.TimerHandle | None = None  # looks whether no text has come for a while
+    commit_timer: asyncio.Handle | None = None  # looks whether no text has come for a while, ...
+    look_s: float = math.inf  # ... at this time on the loop's clock; uvloop's handles do not tell it if it is now
     asked: bool = False  # whether its stream was asked for when its first text came
     stopped: bool = False  # cancelled or failed: done as soon as its task has ended
     warned: bool = False  # text came after its end, and the client was warned
@@ -116,11 +117,15 @@ class Turns:
         if entry.stopped:
             return
         look_s = entry.text_s + entry.utterance.segmenter.least_delay_s
-        if entry.commit_timer is not None and entry.commit_timer.when() > look_s:  # other text had longer to wait
+        if entry.commit_timer is not None and entry.look_s > look_s:  # other text had longer to wait
             entry.commit_timer.cancel()
             entry.commit_timer = None
         if entry.commit_timer is None:
-            entry.commit_timer = loop.call_at(look_s, self._look_for_tail, entry)
+            self._look_at(look_s, entry)
+
+    def _look_at(self, look_s: float, entry: OpenUtterance) -> None:
+        entry.look_s = look_s
+        entry.commit_timer = asyncio.get_running_loop().call_at(look_s, self._look_for_tail, entry)
 
     def _look_for_tail(self, entry: OpenUtterance) -> None:
         entry.commit_timer = None
@@ -131,7 +136,7 @@ class Turns:
         if loop.time() >= entry.text_s + delay_s:
             self.part.post(self._commit_tail, entry)
         else:
-            entry.commit_timer = loop.call_at(entry.text_s + delay_s, self._look_for_tail, entry)
+            self._look_at(entry.text_s + delay_s, entry)
 
     def _commit_tail(self, entry: OpenUtterance) -> None:
         if entry.stopped or entry.utterance.segmenter.commit_delay_s is None:  # it has ended meanwhile
