@@ -10,7 +10,6 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 
 from sonorant.engine import EngineError
@@ -20,15 +19,14 @@ from sonorant.service.calls.requests import END_OF_REQUESTS_S
 from sonorant.service.errors import ConfigRequired, Draining, InvalidField, LimitReached, RequestError
 from sonorant.service.pacing.outbox import Outbox
 from sonorant.service.pacing.pacer import Playout
-from sonorant.service.session.config import SpeakSpec, check_speak_config, check_utterance_id
+from sonorant.service.session.config import check_utterance_id
+from sonorant.service.session.configured import Configured
 from sonorant.service.session.keepalive import Keepalive, Keepalives
 from sonorant.service.session.parts import Parts
 from sonorant.service.session.turns import OpenUtterance, Turns
 from sonorant.service.text.checks import slices
-from sonorant.service.utterance.receipts import Receipts
-from sonorant.service.utterance.requests import UtteranceSpec, check_synthesis
+from sonorant.service.utterance.requests import UtteranceSpec
 from sonorant.service.utterance.resumption import Resumption, check_resume
-from sonorant.service.utterance.scheduling import check_scheduling
 from sonorant.service.utterance.utterance import Beginning, Utterance
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
@@ -45,13 +43,9 @@ class ServedSession:
         self._call = call
         self._parts = parts
         self._allowance = parts.allowance(call.caller)
-        self._receipts = Receipts.of(call.caller, parts.receipt_key)
+        self._configured = Configured(call.caller, parts, resuming=resuming)
         self._playout = Playout()
         self._turns = Turns(self.outbox, call.request_id, self._allowance.part)
-        self._spec: SpeakSpec | None = None  # from the first config
-        self._wanted: UtteranceSpec | None = None  # of new utterances, from the latest config
-        self._resuming = resuming
-        self._gone: RequestError | None = None  # why new utterances cannot have what the latest config names
         self._current_id: str | None = None  # what "" means, until its `end` or `cancel`
         self._num_minted = 0
         self._tasks: asyncio.TaskGroup | None = None  # while the session runs
@@ -99,7 +93,7 @@ class ServedSession:
         If there is no config yet, the client is told after `SessionStarted`.
         """
         self._drain_ms = drain_ms
-        if self._spec is not None:
+        if self._configured.session is not None:
             self._say_go_away()
 
     async def _begin(self, requests: AsyncGenerator[speak_pb2.SpeakRequest, None]) -> None:
@@ -121,7 +115,7 @@ class ServedSession:
         if self._keepalive is not None:
             self._keepalives.follow(self._keepalive)
         payload = request.WhichOneof("payload")
-        if self._spec is None and payload != "config":
+        if self._configured.session is None and payload != "config":
             raise ConfigRequired(
                 f'the first message must be config, not {payload or "empty"}; {{"config": {{}}}} will do'
             )
@@ -156,17 +150,7 @@ class ServedSession:
         self._last_message_s = time.monotonic()
 
     async def _configure(self, config: speak_pb2.SpeakConfig) -> None:
-        caller = self._call.caller
-        wait_s = check_scheduling(config.scheduling, "config.scheduling").max_wait_s
-        look_up = self._parts.look_up if not self._resuming else self._parts.look_up_again
-        choice, named, self._gone = await look_up(config.synthesis, "config.synthesis", caller, wait_s)
-        spec = check_speak_config(config, choice, self._parts.engine, caller.text_format, caller.max_buffer_delay_ms)
-        spec = replace(spec, utterance=replace(spec.utterance.over(*named), receipts=self._receipts))
-        if self._spec is not None:
-            if config.HasField("opening"):
-                raise InvalidField("config.opening", "only the first config opens an utterance; send text")
-            first = self._spec.utterance
-            self._wanted = replace(spec.utterance, resumable=first.resumable, packs_codes=first.packs_codes)
+        if (spec := await self._configured.take(config)) is None:
             return
         started = speak_pb2.SessionStarted(
             session_id=self._call.session_id,
@@ -179,7 +163,6 @@ class ServedSession:
             max_silence_ms=round((spec.max_silence_s or 0) * 1000),
         )
         self.outbox.put(speak_pb2.SpeakResponse(session=started))  # the first one, but not written yet
-        self._spec, self._wanted = spec, spec.utterance
         self._watch_idle()
         if spec.max_silence_s is not None:
             self._keepalive = Keepalive(self.outbox, _sign, spec.max_silence_s, self._is_open)
@@ -197,28 +180,10 @@ class ServedSession:
 
     async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
         """Resume an utterance. If that fails, only this utterance ends."""
-        assert self._spec is not None, "config came first"
         try:
-            caller, replay = self._call.caller, resume.replay
-            wait_s = self._spec.utterance.scheduling.max_wait_s
-            choice, named, gone = await self._parts.look_up_again(replay, "resume.replay", caller, wait_s)
-            if gone is not None:
-                raise gone
-            spec = check_synthesis(replay, choice, self._parts.engine, "resume.replay", non_streaming_default=False)
-            spec = spec.over(*named)
-            session = self._spec.utterance
-            spec = replace(
-                spec,
-                warnings=(),
-                timestamps=session.timestamps,
-                resumable=session.resumable,
-                receipts=session.receipts,
-                packs_codes=session.packs_codes,
-                policy=session.policy,
-                scheduling=session.scheduling,
-            )
+            spec = await self._configured.resumed(resume.replay)
             resumption = await self._allowance.part.do(
-                check_resume, resume, spec.info, spec.params.sampling.max_frames, spec.audio, self._receipts
+                check_resume, resume, spec.info, spec.params.sampling.max_frames, spec.audio, spec.receipts
             )
             if not utterance_id or utterance_id in self._turns.open or utterance_id in self._turns.over:
                 raise InvalidField("utterance_id", "resume an utterance under its own id, before anything else of it")
@@ -331,10 +296,11 @@ class ServedSession:
         arrived_s: float | None = None,
     ) -> OpenUtterance:
         """Open an utterance; by default with the session's config, and with an id that was not lately there."""
-        assert self._spec is not None and self._wanted is not None, "text comes after config"
+        session = self._configured.session
+        assert session is not None, "text comes after config"
         beginning = Beginning(
             self._playout,
-            self._spec.max_lead_ms,
+            session.max_lead_ms,
             self._turns.ms_per_unit,
             resumption,
             follows=bool(self._turns.open or self._turns.over),
@@ -346,15 +312,16 @@ class ServedSession:
             if minted not in self._turns.open and minted not in self._turns.over:
                 utterance_id = minted
         self._current_id = utterance_id
-        entry = self._turns.begin(Utterance(utterance_id, spec or self._wanted, self._allowance, beginning))
+        wanted = spec or self._configured.utterance
+        entry = self._turns.begin(Utterance(utterance_id, wanted, self._allowance, beginning))
         keys = self._parts.keys
         if keys is not None and not keys.has(self._call.caller):
             self._turns.stop(entry, unknown_key())
         elif self._drain_ms is not None:
             self._turns.stop(entry, Draining("the server is draining: open a new session for the next utterance"))
-        elif spec is None and self._gone is not None:
-            self._turns.stop(entry, self._gone)
-        elif (too_slow := entry.utterance.spec.why_too_slow(self._spec.asked_lead_ms)) is not None:
+        elif spec is None and self._configured.gone is not None:
+            self._turns.stop(entry, self._configured.gone)
+        elif (too_slow := wanted.why_too_slow(session.asked_lead_ms)) is not None:
             self._turns.stop(entry, too_slow)
         elif len(self._turns.open) > MAX_OPEN_UTTERANCES:
             limit = LimitReached("utterances", f"{MAX_OPEN_UTTERANCES} utterances are open; wait for one to be done")
@@ -389,14 +356,15 @@ class ServedSession:
 
     def _watch_idle(self) -> None:
         """End the session, as a half-close would, once nothing has come in or played for the idle timeout."""
-        assert self._spec is not None, "configured"
-        wait_s = max(self._last_message_s, self._playout.ends_s) + self._spec.idle_timeout_s - time.monotonic()
+        assert self._configured.session is not None, "it is configured"
+        idle_timeout_s = self._configured.session.idle_timeout_s
+        wait_s = max(self._last_message_s, self._playout.ends_s) + idle_timeout_s - time.monotonic()
         if wait_s <= 0:
             self._last_message_s = time.monotonic()
             if not self._takes:
                 assert self._tasks is not None, "it runs"
                 self._tasks.create_task(self._finish())
-            wait_s = self._spec.idle_timeout_s
+            wait_s = idle_timeout_s
         self._idle_timer = asyncio.get_running_loop().call_later(wait_s, self._watch_idle)
 
 
