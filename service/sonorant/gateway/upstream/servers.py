@@ -165,14 +165,14 @@ def _server(target: str, access: Access, health_metadata: tuple[tuple[str, str],
 
 async def _watch(server: Server, has_served: asyncio.Event) -> None:
     """Set `serving` to what the server's health service says, for ever. `has_served`: set when it serves."""
-    silent = asyncio.get_running_loop().call_later(SILENT_S, _tell_silent, server)
+    silent = asyncio.create_task(_tell_silent(server))
     try:
         await _follow(server, silent.cancel, has_served)
     finally:
         silent.cancel()
 
 
-async def _follow(server: Server, on_answer: Callable[[], None], has_served: asyncio.Event) -> None:
+async def _follow(server: Server, on_answer: Callable[[], object], has_served: asyncio.Event) -> None:
     stub = health_pb2_grpc.HealthStub(server.channel)
     while True:
         call = stub.Watch(
@@ -203,12 +203,13 @@ def _tell(server: Server, serving: bool, has_served: asyncio.Event) -> None:
         log.log(level, "the server at %s %s", server.target, "is ready" if serving else "is not ready")
 
 
-def _tell_silent(server: Server) -> None:
+async def _tell_silent(server: Server) -> None:
+    """Log why the server has not answered for so long, as a call says it that does not wait for a connection."""
+    await asyncio.sleep(SILENT_S)
     if not server.is_first:
         return
-    log.warning(
-        "nobody has answered at %s for %g s: does a server run there (--server), and do both use TLS "
-        "(SONORANT_CLIENT_TLS) or neither? The gateway keeps trying",
-        server.target,
-        SILENT_S,
-    )
+    check = health_pb2_grpc.HealthStub(server.channel).Check
+    try:
+        await check(health_pb2.HealthCheckRequest(), timeout=SILENT_S, metadata=server.health_metadata)
+    except grpc.aio.AioRpcError as error:
+        log.warning("the gateway keeps trying %s: %s", server.target, from_rpc_error(error, server.target))
