@@ -92,8 +92,8 @@ async def run(args: argparse.Namespace) -> int:
     else:
         agreement = DEFAULT_AGREEMENT if args.agreement is None else args.agreement
         policy = CommitPolicy(min_stability=args.min_stability, agreement=agreement)
-    if args.out is None and audio_out.player_command(1) is None:
-        raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --out FILE")
+    if args.out is None:
+        audio_out.check_player("--out FILE")
     heard = _recording(args.wav, args.realtime) if args.wav else _messages(stdin_lines())
     sampling = {} if args.seed is None else {"seed": args.seed}
     config = synthesis_config(voice=args.voice, language=args.language, **sampling)

@@ -47,9 +47,8 @@ async def run(args: argparse.Namespace) -> int:
     """Decode the file; return the exit status."""
     if not args.raw and args.encoding != "pcm_s16le":
         raise ValueError("--encoding is for --raw; files and players have encodings of their own")
-    played = not (args.wav or args.ogg or args.raw)
-    if played and audio_out.player_command(1) is None:
-        raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
+    if not (args.wav or args.ogg or args.raw):
+        audio_out.check_player("--wav FILE or --raw")
     codes = args.file.read_bytes()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(SpeechClient(args.server))

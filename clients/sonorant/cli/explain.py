@@ -21,7 +21,7 @@ examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
-    parser.add_argument("text", help="the text to explain")
+    parser.add_argument("text", nargs="+", help="the text to explain")
     parser.add_argument("--json", action="store_true", help="print the whole answer as JSON")
     add_config_arguments(parser)
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 async def run(args: argparse.Namespace) -> int:
     """Print the explanation; return exit status 1 if the text or the config would be refused."""
     async with SpeechClient(args.server) as client:
-        answer = await client.explain(args.text, config_of(args, args.encoding))
+        answer = await client.explain(" ".join(args.text), config_of(args, args.encoding))
     if args.json:
         print(MessageToJson(answer, preserving_proto_field_name=True, always_print_fields_with_no_presence=True))
     else:

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import NoReturn
 
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import Message
@@ -32,23 +33,28 @@ environment:
 """
 
 
-def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Leave out the usage: forty lines of it would hide the message."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def parser() -> Parser:
+    parser = Parser(
         prog="sonorant",
         description="Talk to a Sonorant speech server.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    common = argparse.ArgumentParser(add_help=False)
+    common = Parser(add_help=False)
     common.add_argument(
         "--server", default=DEFAULT_TARGET, metavar="HOST:PORT", help="server to call; default: %(default)s"
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
 
-    def add(
-        name: str, module: ModuleType, help: str, description: str, *parents: argparse.ArgumentParser
-    ) -> argparse.ArgumentParser:
+    def add(name: str, module: ModuleType, help: str, description: str, *parents: Parser) -> Parser:
         command = commands.add_parser(
             name,
             parents=parents,
@@ -70,8 +76,8 @@ def parser() -> argparse.ArgumentParser:
     add("bench", bench, summary, bench.DESCRIPTION).set_defaults(run=_bench)
     description = "Work out how many GPUs a number of simultaneous calls needs, from the measured capacity of one GPU."
     add("plan", plan, "work out how many GPUs a number of calls needs", description)
-    description = "List, make, show and delete a server's pronunciation dictionaries. Without a command, list them."
-    add("dictionaries", dictionaries, "list, make, show and delete pronunciation dictionaries", description, common)
+    description = "List, put, show and delete a server's pronunciation dictionaries. Without a command, list them."
+    add("dictionaries", dictionaries, "list, put, show and delete pronunciation dictionaries", description, common)
     description = "List, create, move and delete the voices of a server. Without a command, list them."
     add("voices", voices, "list, create, move and delete voices", description, common)
 
@@ -80,7 +86,8 @@ def parser() -> argparse.ArgumentParser:
         (usage, "print what the API key has used and has left, as JSON"),
         (health, "print the health status; exit status 0 only if it is SERVING"),
     ):
-        commands.add_parser(run.__name__, parents=[common], help=help).set_defaults(run=run)
+        description = f"{help[0].upper()}{help[1:]}."
+        commands.add_parser(run.__name__, parents=[common], help=help, description=description).set_defaults(run=run)
     command = commands.add_parser(
         "doctor", add_help=False, help="check this machine and a checkpoint (runs sonorant-server doctor)"
     )
@@ -129,6 +136,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         args.settings = rest  # the server parses these itself
     elif rest:
         commands.error(f"unrecognized arguments: {' '.join(rest)}")
+    elif args.run is None:
+        commands.print_help(sys.stderr)
+        sys.exit(2)
     try:
         status = run_until_signal(args.run(args))
     except SpeechError as error:

@@ -47,7 +47,7 @@ examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
     text = parser.add_argument_group("text (give one; without any, stdin)").add_mutually_exclusive_group()
-    text.add_argument("text", nargs="?", help="the text to speak; - for stdin")
+    text.add_argument("text", nargs="*", default=[], help="the text to speak; - for stdin")
     text.add_argument("--file", type=Path, help="speak a UTF-8 text file")
 
     pace = parser.add_argument_group("how fast the text is sent (to hear what a growing text sounds like)")
@@ -194,8 +194,8 @@ def _check(args: argparse.Namespace) -> None:
             raise ValueError("--out-dir: the texts are sent whole, and --format says the encoding")
     elif not args.raw and args.encoding != "pcm_s16le":
         raise ValueError("--encoding is for --raw; files and players have encodings of their own")
-    elif _is_played(args) and audio_out.player_command(1) is None:
-        raise ValueError("neither ffplay nor aplay is installed; say where the audio should go: --wav FILE or --raw")
+    elif _is_played(args):
+        audio_out.check_player("--wav FILE or --raw")
 
 
 def _encoding(args: argparse.Namespace) -> str:
@@ -233,9 +233,9 @@ async def _send(session: Session, pieces: AsyncIterator[str], listener: Listener
 
 def _known_text(args: argparse.Namespace) -> str:
     """Return the whole text if it is known and can be sent at once, otherwise ""."""
-    if args.word_by_word or _pause_s(args) or args.text == "-":
+    if args.word_by_word or _pause_s(args) or args.text == ["-"]:
         return ""
-    return _read(args.file) if args.file else args.text or ""
+    return _read(args.file) if args.file else " ".join(args.text)
 
 
 def _pause_s(args: argparse.Namespace) -> float:
@@ -256,8 +256,8 @@ async def _pieces(args: argparse.Namespace) -> AsyncIterator[str]:
 async def _text(args: argparse.Namespace) -> AsyncIterator[str]:
     if args.file:
         yield _read(args.file)
-    elif args.text is not None and args.text != "-":
-        yield args.text
+    elif args.text and args.text != ["-"]:
+        yield " ".join(args.text)
     else:
         async for piece in stdin_text():
             yield piece

@@ -9,6 +9,7 @@ from google.protobuf.json_format import MessageToJson
 from sonorant.cli.config_arguments import server_again, whole_number
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import synthesis_config
+from sonorant.client.listening import audio_out
 from sonorant.client.voice_methods import KINDS, kind_name, voice_mix
 
 PREVIEW_TEXT = "Hello! This is how I sound when I read your words aloud."  # of voices without one
@@ -160,15 +161,15 @@ def _add_labels(parser: "argparse._ActionsContainer", help: str) -> None:
     parser.add_argument("--label", action="append", type=_label, metavar="NAME=VALUE", help=help)
 
 
-def _label(text: str) -> tuple[str, str]:
+def _label(text: str, form: str = "NAME=VALUE") -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"{text!r} is not {form}")
     return name, value
 
 
 def _part(text: str) -> tuple[str, float]:
-    voice_id, weight = _label(text)
+    voice_id, weight = _label(text, "VOICE=WEIGHT, such as anna=0.7")
     try:
         return voice_id, float(weight)
     except ValueError:
@@ -239,6 +240,8 @@ async def show(args: argparse.Namespace) -> int:
 
 
 async def preview(args: argparse.Namespace) -> int:
+    if args.wav is None:
+        audio_out.check_player("--wav FILE")
     async with SpeechClient(args.server) as client:
         voice = await client.voice(args.voice_id)
         text = voice.preview_text or PREVIEW_TEXT

@@ -251,6 +251,30 @@ async def test_a_file_that_is_not_an_embedding_is_refused_with_its_name() -> Non
     )
 
 
+async def test_words_of_a_text_need_no_quotes(tmp_path: Path) -> None:
+    async with scripted_server() as (target, speech):
+        for words in (["two", "words", "--raw"], ["--raw", "two", "words"]):
+            status, _, stderr = await sonorant("say", "--server", target, *words)
+            assert status == 0, stderr
+            assert speech.received[0].config.opening.text == "two words"
+            speech.received.clear()
+    async with served(FakeEngine()) as server:
+        status, stdout, stderr = await sonorant("explain", "two", "words", "--server", server.address)
+    assert status == 0 and b'text      "two words"' in stdout, stderr
+
+
+async def test_wrong_usage_is_told_in_one_line() -> None:
+    status, stdout, stderr = await sonorant("say", "x", "--wav")
+    assert (status, stdout) == (2, b"")
+    assert stderr == "sonorant say: argument --wav: expected one argument; see sonorant say --help\n"
+    status, _, stderr = await sonorant("voices", "mix", "duet", "anna", "ben")
+    assert status == 2 and "'anna' is not VOICE=WEIGHT, such as anna=0.7" in stderr
+    status, _, stderr = await sonorant("--hlep")
+    assert (status, stderr) == (2, "sonorant: unrecognized arguments: --hlep; see sonorant --help\n")
+    status, _, stderr = await sonorant()
+    assert status == 2 and "speak a text" in stderr
+
+
 async def test_no_server_and_no_player_have_clear_messages() -> None:
     status, _, stderr = await sonorant("health", "--server", "127.0.0.1:1")
     assert status == 1 and "start one with: sonorant-server" in stderr
@@ -260,6 +284,8 @@ async def test_no_server_and_no_player_have_clear_messages() -> None:
     assert status == 1 and "give host and port instead of a URL: localhost:1, with SONORANT_CLIENT_TLS=1" in stderr
     status, _, stderr = await sonorant("say", "x", env=NO_PLAYER)
     assert status == 1 and "neither ffplay nor aplay is installed" in stderr
+    status, _, stderr = await sonorant("voices", "preview", "ada", env=NO_PLAYER)
+    assert status == 1 and "say where the audio should go: --wav FILE" in stderr
     status, _, stderr = await sonorant("say", "x", "--wav", "x.wav", "--encoding", "wav")
     assert status == 1 and "--encoding is for --raw" in stderr
 

@@ -150,6 +150,12 @@ def _flushed(stream: BinaryIO) -> Write:
     return write
 
 
+def check_player(instead: str) -> None:
+    """Raise ValueError if no player is installed. `instead`: arguments that need none."""
+    if player_command(1) is None:
+        raise ValueError(f"neither ffplay nor aplay is installed; say where the audio should go: {instead}")
+
+
 def player_command(sample_rate_hz: int) -> list[str] | None:
     """The command line of a player that takes 16-bit mono samples on stdin, or None if none is installed."""
     rate = str(sample_rate_hz)
