@@ -38,6 +38,10 @@ def pytest_collection_finish() -> None:
         comparison._HAS_DTENSOR = False  # type: ignore[attr-defined]
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # what Triton's modules hold is freed at the end, or its bindings would tell of hundreds of leaks
+
+
 # A shell that starts us in the background has SIGINT ignored, and so would every process that a test interrupts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
