@@ -1,8 +1,8 @@
 """What a hostile client does: `python -m tests.measure.attacks ADDRESS SECONDS [ATTACK...]`; for `hostile`."""
 
+import argparse
 import asyncio
 import random
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
@@ -148,7 +148,13 @@ async def attack(address: str, seconds: float, seed: int, names: Sequence[str]) 
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.attacks", description=__doc__)
+    parser.add_argument("address", metavar="ADDRESS")
+    parser.add_argument("seconds", metavar="SECONDS", type=float)
+    known = ", ".join(sorted({each.__name__ for each in ATTACKS}))
+    parser.add_argument("names", metavar="ATTACK", nargs="*", help=f"of {known}; default: all")
+    args = parser.parse_args()
     print("ready", flush=True)
-    counts = uvloop.run(attack(sys.argv[1], float(sys.argv[2]), seed=1, names=sys.argv[3:]))
+    counts = uvloop.run(attack(args.address, args.seconds, seed=1, names=args.names))
     done = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
     print(f"{done}; {time.process_time():.1f} s of a core")

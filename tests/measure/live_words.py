@@ -13,6 +13,7 @@ import asyncio
 import difflib
 import random
 import re
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -135,7 +136,10 @@ async def main(args: argparse.Namespace) -> None:
     results = {title: Result() for title in POLICIES}
     with tempfile.TemporaryDirectory() as folder, ServerProcess(Path(folder) / "log") as server:
         async with SpeechClient(server.address) as client:
-            for ends, hypotheses in await recorded(client, args.num, args.seed):
+            recordings = await recorded(client, args.num, args.seed)
+            if not recordings:
+                sys.exit(f"pocketsphinx finds the words in none of {args.num} recordings; take more with --num")
+            for ends, hypotheses in recordings:
                 # Side by side: what else the machine does meets them all.
                 players = await asyncio.gather(*(interpret(client, hypotheses, make()) for make in POLICIES.values()))
                 for result, player in zip(results.values(), players, strict=True):

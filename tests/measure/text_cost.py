@@ -10,7 +10,6 @@ import asyncio
 import json
 import random
 import shutil
-import statistics
 import tempfile
 import time
 from contextlib import AsyncExitStack, aclosing
@@ -71,7 +70,7 @@ async def _in_turns(
 
 def _tell(took_ms: dict[str, list[float]]) -> None:
     for name, all_ms in took_ms.items():
-        p50, p95 = statistics.median(all_ms), statistics.quantiles(all_ms, n=20)[-1]
+        p50, p95 = np.percentile(all_ms, (50, 95))
         print(f"{name}: first audio after {p50:.1f} ms (p95: {p95:.1f}), {len(all_ms)} times")
     chance = np.random.default_rng(1)
     for name, before in (("with it", "without the fold"), ("markdown", "with it"), ("markdown", "without the fold")):
