@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import uvloop
-
 from sonorant.service.admission.ledger import Ledger
 from sonorant.service.admission.reservations import Reservations
 from sonorant.service.calls.loop_share import LoopShare
@@ -129,15 +127,11 @@ async def test_only_the_latest_ids_are_remembered() -> None:
         assert f"u{MAX_REMEMBERED}" in it.turns.over
 
 
-def test_text_may_come_in_the_moment_in_which_the_last_one_is_looked_at() -> None:
-    """With uvloop, which the server has: its handle of what is due at once does not tell when that is."""
-
-    async def push_two() -> None:
-        async with session(FakeEngine()) as it:
-            entry = it.begin("a")
-            entry.utterance.segmenter.least_delay_s = 0.0
-            await it.turns.push(entry, ["One "])
-            await it.turns.push(entry, ["two "])
-            assert entry.utterance.segmenter.num_chars == 8
-
-    uvloop.run(push_two())
+async def test_text_may_come_in_the_moment_in_which_the_last_one_is_looked_at() -> None:
+    """uvloop's handle of what is due at once does not tell when that is."""
+    async with session(FakeEngine()) as it:
+        entry = it.begin("a")
+        entry.utterance.segmenter.least_delay_s = 0.0
+        await it.turns.push(entry, ["One "])
+        await it.turns.push(entry, ["two "])
+        assert entry.utterance.segmenter.num_chars == 8
