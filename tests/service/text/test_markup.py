@@ -33,7 +33,7 @@ DIRECTED_MARKDOWN = WrittenAs(TextFormat.MARKDOWN, directions=Directions(are_fol
 MARKS = [
     *"*_~`#>-+|!&<:.1 \n[]()ab", "**", "```", "```py\n", "~~~\n", "\n\n", "](", "https://a.b", "[^1]", "&amp;", "<b>",
     "- ", "| ", "|-|\n", "1. ", "\\", "<!--", "-->", "é", "你",
-    "$", "$$", "\\(", "\\)", "\\[", "\\]", "\\frac", "\\le", "{", "}", "5", "【5†", "】",
+    "$", "$$", "\\(", "\\)", "\\[", "\\]", "\\frac", "\\le", "{", "}", "5", "【5†", "】", "<think>", "</think>",
 ]  # fmt: skip
 TAGS = [
     "<p>", "</p>", "<s>", "</s>", "<break/>", '<break time="1s"/>', '<sub alias="x y">', "</sub>",

@@ -20,11 +20,14 @@ _DOLLAR = regex.compile(
 )
 _DISPLAY = regex.compile(r"(?P<mark>\$\$)(?=[^$])")
 _BRACKET = regex.compile(r"(?P<mark>\\[(\[])[ \t]{0,4}(?=[^ \t])")
+# Without a mark around it, a command with braces is open up to the last of these, and one that is a sign is that alone.
+_BARE = regex.compile(r"\\(?P<name>[dtc]?frac|sqrt|text|textbf|mathrm|mathbf|boxed)(?=\{[^\n])")
 _CLOSES: Mapping[str, "regex.Pattern[str]"] = {
     "$": regex.compile(r"\$"),
     "$$": regex.compile(r"\$\$"),
     r"\(": regex.compile(r"\\\)"),
     r"\[": regex.compile(r"\\\]"),
+    "{": regex.compile(r"(?!)"),
 }
 
 _UNSAID = regex.compile(r"\\(?:begin|end|label|tag|hspace|vspace)\{[^{}\n]{0,32}\}")
@@ -55,6 +58,7 @@ class Formula:
 
     def __init__(self) -> None:
         self._mark = ""  # what opened it
+        self._depth = 0  # of braces
 
     @property
     def is_open(self) -> bool:
@@ -65,10 +69,18 @@ class Formula:
         found = at.match(_BRACKET)
         if found is None and not before.isalnum():
             found = at.match(_DISPLAY) or at.match(_DOLLAR)
-        if found is None:
+        self._depth = 0
+        if found is not None:
+            self._mark = found["mark"]
+            return Said(len(found[0]))
+        if not (before.isspace() or before in "({}="):  # "C:\text"
             return None
-        self._mark = found["mark"]
-        return Said(len(found[0]))
+        if (bare := at.match(_BARE)) is not None:
+            self._mark = "{"
+            return Said(len(bare[0]), _word(bare["name"], before, "{"))
+        if (sign := at.match(_COMMAND)) is not None and sign["name"] in _SIGNS:
+            return Said(len(sign[0]), _word(sign["name"], before, at.text[sign.end()]))
+        return None
 
     def line_ends(self, *, is_empty: bool) -> None:
         if is_empty or self._mark not in ("$$", r"\["):
@@ -92,6 +104,9 @@ class Formula:
         if (part := at.match(_NEXT_PART)) is not None:
             return Said(len(part[0]), " ÷ ")
         if (group := at.match(_GROUP)) is not None:
+            self._depth += group[0].endswith("{") - (group[0] == "}")
+            if self._mark == "{" and not self._depth:
+                self._mark = ""
             return Said(len(group[0]), {"^": "^", "_": " ", "&": " "}.get(group[0][0], ""))
         if (rest := at.match(_REST)) is not None:
             return Said(len(rest[0]), rest[0])

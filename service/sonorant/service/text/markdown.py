@@ -50,7 +50,7 @@ _MARKED = (  # with the kind of line that it begins; "" = nothing more of this l
     (_BLANK, "blank"), (_FENCE, "fence"), (_RULE, "rule"), (_HEADING, "heading"), (_ITEM, "item"), (_NUMBER, "item"),
     (_RULED, "rule"), (_ROW, "row"), (_NOTE, "item"), (_ADDRESS, "rule"),
 )  # fmt: skip
-_MAY_BE_MARKED = frozenset(" \t\r\n>`~-=*_#+•0123456789|[:")
+_MAY_BE_MARKED = frozenset(" \t\r\n<>`~-=*_#+•0123456789|[:")
 
 # Within a line
 _WORDS = regex.compile(r"[^\\$*_`~\[\]!<&|【\n]+")
@@ -85,6 +85,9 @@ _TAG = regex.compile(
     regex.IGNORECASE,
 )
 _COMMENT = regex.compile(r"<!--[^>]{0,512}-->")
+# What a model thinks before it answers; nobody is to hear it.
+_THINK = regex.compile(r"[ \t]{0,64}<(?P<name>think|thinking|thought|reasoning)>")
+_THOUGHTS = regex.compile(r"[^<\n]+|\n")
 _ENTITY = regex.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SCHEME = regex.compile(r"https?://(?=[^\s])")
 _IN_ADDRESS = regex.compile(r"[^\s<>()\[\].,;:!?*]+|[.,;:!?]{1,16}(?=[^\s.,;:!?])")
@@ -106,6 +109,7 @@ class Markdown(Markup):
         self._line = ""  # the kind of line; see `_MARKED`
         self._fence = ""  # that of the code block that is open
         self._ticks = 0  # of the code that is open within a line
+        self._thoughts = ""  # the tag of those that are open
         self._open: set[str] = set()  # marks of emphasis that is open
         self._formula = Formula()
         self._in_address = False
@@ -123,6 +127,8 @@ class Markdown(Markup):
     def _read(self, at: ReadingPlace) -> Said:
         if self._fence:
             return self._in_code(at)
+        if self._thoughts:
+            return self._in_thoughts(at)
         if self._formula.is_open and at.char != "\n":
             self._begins_line = False
             return self._formula.read(at, self._before)
@@ -146,6 +152,9 @@ class Markdown(Markup):
     def _line_start(self, at: ReadingPlace) -> Said | None:
         if (quote := at.match(_QUOTE)) is not None:
             return Said(len(quote[0]))
+        if (think := at.match(_THINK)) is not None:
+            self._thoughts = think["name"]
+            return Said(len(think[0]))
         for pattern, kind in _MARKED:
             if (found := at.match(pattern)) is None:
                 continue
@@ -180,6 +189,14 @@ class Markdown(Markup):
             self._begins_line, self._line = True, ""
             return Said(1, "\n")
         return _left_out(at, _REST) if is_silent else _as_it_is(at, _REST)
+
+    def _in_thoughts(self, at: ReadingPlace) -> Said:
+        """Leave out what a model thinks: all up to its closing tag, behind which a line begins, or to the end of the
+        text."""
+        if (closing := at.growing().match(regex.compile(f"</{self._thoughts}>"))) is not None:
+            self._thoughts = ""
+            return Said(len(closing[0]))
+        return _left_out(at, _THOUGHTS)
 
     # Within a line
 
