@@ -59,7 +59,7 @@ RELATIVES = {
     "quotes": ("‘so’ ‚so‛ ‹so› „so‟ 〝so〞 ＂so＂ `so´", "'so' 'so' 'so' \"so\" \"so\" \"so\" so'"),
     "apostrophes": ("donʼt don＇t don′t ʻokina rock’n’roll", "don't don't don't 'okina rock'n'roll"),
     "dashes": ("a–b a‒b a―b a⸺b a﹘b a－b a‐b a﹣b", "a-b a-b a - b a - b a - b a-b a-b a-b"),
-    "ellipses": ("a…b ⋯ ︙ ‥", "a...b ... ... .."),
+    "ellipses": ("a…b ⋯ ︙ ‥", "a...b ..."),
     "blanks": ("a\u2009b\u205fc\u1680d\x85e\x0bf\x0cg\rh\u2800i", "a b c d e f g h i"),
     "compatible": ("ｆｕｌｌ ﬃ ﬂ 𝓈ℴ 𝔰𝔬 𝕤𝕠 ㎏ ℡", "full ffi fl so so so kg TEL"),
     "enclosed": ("⒜⒝ ⓐⓑ 🄰🄱 🅐🅑", "a b ab AB AB"),

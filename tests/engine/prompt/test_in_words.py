@@ -28,6 +28,9 @@ PARTS = [
     "TV",
     "A",
     "So",
+    *("a.m", "e.g.", "etc.", "St.", "May", "Jan.", " slash ", "euro ", " km h", " degrees C", "IT", "v", "@", "x"),
+    *("31", "12", "3", " slash ", " slash ", "3 slash 31 slash 24", "31 slash 3 slash 2024", "30 slash 30 slash 24"),
+    *("https: ", "www.", "II", "War ", "No.", "U.S.", "mail.com", "notes.txt"),
 ]
 
 

@@ -219,9 +219,11 @@ class FoldedStream:
     """Folds NFC text that comes in pieces to what a checkpoint knows. However `NfcStream` cuts it, the results, joined,
     are the same."""
 
-    def __init__(self, characters: Characters, language: str | None) -> None:
-        """`language`: of the words for signs; None: that of the text before a sign."""
+    def __init__(self, characters: Characters, language: str | None, *, keeps_hyphens: bool = False) -> None:
+        """`language`: of the words for signs; None: that of the text before a sign. `keeps_hyphens`: between numbers,
+        too."""
         self._characters = characters
+        self._keeps_hyphens = keeps_hyphens
         self._language = "english" if characters == "ascii" else language
         self._guess = Guess()
         self._kept = _KEPT[characters]
@@ -248,7 +250,8 @@ class FoldedStream:
         if self._run or sign in _BETWEEN:
             meaning = self._meaning(sign)
         else:
-            self._place = f"{self._place.strip()} " if sign.isspace() else sign
+            # What begins a line, such as the mark of a quotation, is not between two words.
+            self._place = "" if sign == "\n" else f"{self._place.strip()} " if sign.isspace() else sign
         for each in meaning + self._said(char, following):
             if each == GAP:
                 self._gap = True
@@ -260,7 +263,7 @@ class FoldedStream:
                 if each.isalnum():
                     given += self._lead if each.isdecimal() and self._lead in ("-", ".", "-.") else ""
                     self._lead = None
-            if each == "-" and self._last.isdecimal():
+            if each == "-" and self._last.isdecimal() and not self._keeps_hyphens:
                 self._after_hyphen = True
                 continue
             if self._after_hyphen:
@@ -272,14 +275,17 @@ class FoldedStream:
             self._num_marks = self._num_marks + 1 if each in _RUNS and self._last in _RUNS else 1
             if self._num_marks > _RUNS.get(each, self._num_marks):
                 continue
+            if each in _RUNS and f"{self._before}{self._last}" == f"{each} ":  # ". . ."
+                continue
             if self._last.isdecimal() and each.isalpha() and each not in _ORDINALS[self._characters]:
                 self._gap = True
             if self._gap and each.isalnum() and (self._last.isalnum() or self._last in _ENDS):
                 given += " "
                 self._num_letters = 0
             self._gap = False
-            if each != " " or self._last != " ":
-                given += each
+            if each == " " == self._last:
+                continue
+            given += each
             self._before, self._last = self._last, each
             self._num_letters = self._num_letters + 1 if each.isalpha() else 0
         self._after_bracket = char == ")"

@@ -1,69 +1,122 @@
 """Numbers, and letters that are said one by one, in English words: for a checkpoint that reads digits and capitals
 badly. The text may arrive in pieces.
 
-The text is folded already (`characters.py`), so it has ASCII alone, one blank in a row, and a blank where a hyphen was
-between two numbers. `docs/text.md` has a table of what becomes what.
+The text is folded already (`characters.py`), so it has ASCII alone and one blank in a row. `docs/text.md` has a table
+of what becomes what, and `english.toml` the words.
 """
 
-from calendar import month_name
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import regex
 from num2words import num2words
 
 MAX_HELD = 64  # characters; what is longer is read in parts
-# What may be a number yet, or several with blanks between them, and the word behind, which may belong to it.
-# Or a word that begins with a capital.
-_GROWING = regex.compile(r"-?\$?\d[\d.,: ]*(?:%|[A-Za-z]*)|-?\$|-|[A-Z][A-Za-z]*")
-_BEGINNING = regex.compile(r"[\d$A-Z-]")
-_WHOLE = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)"
+_SEEN_CHARS = 24  # before a place, as many as tell what it is
+_TABLES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("english.toml").read_text(encoding="utf-8"))
+_LETTERS: Mapping[str, str] = _TABLES["letters"]
+_SHORT: Mapping[str, str] = _TABLES["before"] | _TABLES["behind"]
+_UNITS: Mapping[str, str] = _TABLES["units"]
+_MONTHS = _TABLES["words"]["months"].split()
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
+_MONEY: Mapping[str, tuple[str, str]] = {
+    "$": ("dollar", "cent"), "euro ": ("euro", "cent"), "pound ": ("pound", "penny")
+}  # fmt: skip
 _SCALES: Mapping[str, str] = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion"}
-_SCALE = "(?i:thousand|million|billion|trillion|k|m|bn|b)"
 _MAX_DIGITS = 15  # of a number that is read as one
-# As the included voices say them best (docs/log/built-in-voice-2026-11.md).
-_LETTERS: Mapping[str, str] = dict(
-    regex.findall(
-        r"(.)=([\w-]+)",
-        "A=ai B=bee C=see D=dee E=ee F=eff G=gee H=aitch I=eye J=jay K=kay L=ell M=em N=en O=owe P=pee Q=cue R=are "
-        "S=ess T=tee U=you V=vee W=double-you X=ex Y=why Z=zee",
-    )
-)
-# Said letter by letter: words without a vowel, but for titles, and the most frequent of the others.
-_TITLES = "MR|MRS|MS|DR|ST|JR|SR|VS"
-_WITH_VOWELS = (
-    "AC|AI|API|ATM|CEO|CFO|CIA|CIO|COO|CPU|CTO|DIY|EPA|ETA|EU|EV|FAQ|FBI|GPU|HIV|ID|IP|IQ|IRS|MIT|NBA|OCR|QA|SEO|"
-    "SUV|UFO|UI|UK|UN|URL|US|USA|USB|UTC|UX|VIP"
-)
 
-_SPELLED = rf"(?<![A-Za-z])(?!(?:{_TITLES})\b)(?:[B-DF-HJ-NP-TV-XZ]{{2,5}}|{_WITH_VOWELS})"
+
+def _one_of(words: Iterable[str]) -> str:
+    return "|".join(regex.escape(word) for word in sorted(words, key=len, reverse=True))
+
+
+_WHOLE = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)"
+_SCALE = "(?i:thousand|million|billion|trillion|k|m|bn|b)"
+_MONTH = _one_of(_MONTHS + [short for short, name in _SHORT.items() if name in _MONTHS])
+_DAY = r"(?:3[01]|[12]\d|0?[1-9])"
+_MONTH_OF_YEAR = r"(?:1[0-2]|0?[1-9])"
+# Said letter by letter: words, but for "IT" among others in capitals, and single letters, but for "a" and "I".
+_TITLES, _KNOWN = (_one_of(_TABLES["words"][kind].split()) for kind in ("titles", "spelled"))
+_SPELLED = (
+    rf"(?<![A-Za-z'])(?!(?:{_TITLES})\b)(?:[B-DF-HJ-NP-TV-XZ]{{2,5}}|{_KNOWN}|IT(?<!\b[A-Z]{{2,9}} IT)(?! [A-Z]{{2}}))|"
+    r"(?<![A-Za-z'])[B-HJ-Z](?![a-z'])|(?<![A-Za-z'.])[b-hj-z](?![A-Za-z'.])"
+)
+_SHORT_BEFORE = _one_of(_TABLES["before"])
+_SMALL_BEFORE = _one_of(short for short in _TABLES["before"] if short.islower())
+_SHORT_BEHIND = _one_of(_TABLES["behind"])
+_STOP = r"(?:\.(?P<stop>(?=$| [A-Z]))?)?"  # of an abbreviation, which may be that of its sentence
+
+# What may be a number yet, or several with blanks between them, and the word behind, which may belong to it; or a word.
+# What is behind an abbreviation shows what it is.
+_DIGITS = r"(?:(?:euro|pound) )?-?\$?\d+(?:(?:[.,:]|-\$?| | slash )\d+)*(?:[.,:]|-\$?| (?:slash ?)?)?"
+_WORD = r"[A-Za-z]+(?:\.[A-Za-z]+)*\.?"
+_BEGUN = _one_of([*_SHORT, *_MONTHS, *(unit.split()[0] for unit in _UNITS), "IT", "No", "St", "euro", "pound"])
+_AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN})\.?)"
+_GROWING = regex.compile(
+    rf"(?:https?: ?|{_DIGITS}(?:%|(?!(?:euro|pound) \d){_WORD})?|-?\$|[@-]|{_WORD})(?P<ahead>{_AHEAD} [^ ]{{0,2}})?"
+)
+_BEGINNING = regex.compile(r"[A-Za-z\d$@-]")
 
 Parts = Mapping[str, Any]  # what the groups of a pattern match: text, or None
 
 
 def _price(parts: Parts) -> str:
     amount, scale = parts["amount"], parts["scale"]
-    dollars, _, cents = amount.replace(",", "").partition(".")
-    if scale or (cents and len(cents) != 2):
+    least = f"{_number(parts['least'])} to " if parts["least"] else ""
+    unit, part = _MONEY[parts["money"]]
+    whole, _, rest = amount.replace(",", "").partition(".")
+    if scale or (rest and len(rest) != 2):
         scale = f" {_SCALES.get(scale.lower(), scale)}" if scale else ""
-        return f"{_number(amount)}{scale} dollars"
-    money = ((dollars, "dollar"), (cents or "0", "cent"))
-    said = [f"{_cardinal(each)} {unit}{'s' * (int(each) != 1)}" for each, unit in money if int(each)]
-    return " and ".join(said) or "zero dollars"
+        return f"{least}{_number(amount)}{scale} {unit}s"
+    money = [(digits, name) for digits, name in ((whole, unit), (rest or "0", part)) if int(digits)]
+    said = " and ".join(f"{_cardinal(digits)} {_plural(name, digits)}" for digits, name in money)
+    return least + (said or f"zero {unit}s")
+
+
+def _plural(unit: str, digits: str) -> str:
+    return unit if int(digits) == 1 else "pence" if unit == "penny" else f"{unit}s"
 
 
 def _time(parts: Parts) -> str:
-    minute, half = parts["minute"], parts["half"] or ""
-    half = f" {_letters(half.strip().upper())}" if half else ""
+    minute, seconds = parts["minute"], parts["seconds"]
     hour = _cardinal(parts["hour"])
-    if minute == "00" and not parts["seconds"]:
-        return f"{hour}{half}" if half else f"{hour} o'clock"
-    seconds = f" {_cardinal(parts['seconds'])}" if parts["seconds"] else ""
-    return f"{hour} {'oh ' * (minute[0] == '0')}{_cardinal(minute)}{seconds}{half}"
+    if minute == "00" and not seconds:
+        return hour if parts["half"] is not None else f"{hour} o'clock"
+    said = f"{hour} {'oh ' * (minute[0] == '0')}{_cardinal(minute)}"
+    return f"{said} {_cardinal(seconds)}" if seconds else said
 
 
 def _date(parts: Parts) -> str:
-    return f"{month_name[int(parts['month'])]} {_words(parts['day'], 'ordinal')}, {_number(parts['year'])}"
+    year = parts["year"] if len(parts["year"]) == 4 else f"20{parts['year']}"
+    return f"{_MONTHS[int(parts['month']) - 1]} {_words(parts['day'], 'ordinal')}, {_number(year)}"
+
+
+def _day_of_month(parts: Parts) -> str:
+    return f"{_SHORT.get(parts['month'], parts['month'])} {_words(parts['day'], 'ordinal')}"
+
+
+def _fraction(parts: Parts) -> str:
+    whole, above, below = parts["whole"] or "", parts["above"], parts["below"]
+    if not 0 < int(above) < int(below) <= 10:  # "24/7"
+        return " ".join(map(_number, f"{whole} {above} {below}".split()))
+    whole = whole and f"{_number(whole)} and "
+    name = {"2": "half", "4": "quarter"}.get(below) or _words(below, "ordinal")
+    several = "" if int(above) == 1 else "s"
+    return f"{whole}{_cardinal(above)} {name}{several}"
+
+
+def _ordinal(parts: Parts) -> str:
+    return _words(parts["ordinal"], "ordinal")
+
+
+def _groups(parts: Parts) -> str:
+    return ", ".join(map(_one_by_one, regex.split("[ -]", parts["groups"])))
+
+
+def _roman(parts: Parts) -> str:
+    return _cardinal(str(_ROMAN.index(parts["roman"]) + 1))
 
 
 def _decade(parts: Parts) -> str:
@@ -76,25 +129,61 @@ def _plain(parts: Parts) -> str:
     return " point ".join(map(_number, numbers)) + " percent" * (parts["percent"] is not None)
 
 
-def _letters(word: str) -> str:
-    return " ".join(_LETTERS[char] for char in word)
+def _unit(parts: Parts) -> str:
+    one, _, several = _UNITS[parts["unit"]].partition("|")
+    said = one if parts["one"] is not None else several or f"{one}s"
+    return said if said[-1] == "." else said + _stop(parts)
+
+
+def _short(parts: Parts) -> str:
+    return _SHORT[parts["short"]] + _stop(parts)
+
+
+def _letters(parts: Parts) -> str:
+    said = " ".join(_LETTERS[char.upper()] for char in parts["letters"] if char != ".")
+    return said + (parts["plural"] or "") + _stop(parts)
+
+
+def _stop(parts: Parts) -> str:
+    return "." * (parts["stop"] is not None)
 
 
 # The first that matches counts.
 _KINDS: Mapping[str, Callable[[Parts], str]] = {
-    rf"\$(?P<amount>{_WHOLE}(?:\.\d+)?)(?: ?(?P<scale>{_SCALE})\b)?": _price,
-    r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?(?![\d:])(?P<half> ?(?i:am|pm)\b)?": _time,
-    r"(?P<year>\d{4}) (?P<month>0[1-9]|1[0-2]) (?P<day>0[1-9]|[12]\d|3[01])(?! ?\d|[.,:]\d)": _date,
-    r"(?P<groups>(?:\d{1,3} )?\d{3} (?:\d{3} )?\d{4})(?! ?\d|[.,:]\d)": lambda parts: ", ".join(
-        map(_one_by_one, parts["groups"].split())
-    ),
-    r"(?P<ordinal>\d{1,15})(?:st|nd|rd|th)\b": lambda parts: _words(parts["ordinal"], "ordinal"),
+    rf"(?P<money>\$|(?:euro|pound) )(?:(?P<least>{_WHOLE}(?:\.\d+)?)-(?=\d))?"
+    rf"(?P<amount>{_WHOLE}(?:\.\d+)?)(?: ?(?P<scale>{_SCALE})\b)?": _price,
+    r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?(?![\d:])(?P<half>(?= ?(?i:[ap]\.?m)\b))?": _time,
+    r"(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01])(?!-?\d|[.,:]\d)": _date,
+    rf"(?:(?P<month>{_MONTH_OF_YEAR}) slash (?P<day>{_DAY})|(?P<day>{_DAY}) slash (?P<month>{_MONTH_OF_YEAR}))"
+    r" slash (?P<year>\d{4}|\d\d)(?!\d)": _date,
+    rf"(?P<day>{_DAY}) (?P<month>{_MONTH})\b": _day_of_month,
+    rf"(?<=\b(?:{_MONTH})\.? (?:\d{{1,2}}-)?)(?P<ordinal>{_DAY})(?![\d%]|[.,:]\d|st|nd|rd|th)": _ordinal,
+    r"(?:(?P<whole>\d+) )?(?P<above>\d+) slash (?P<below>\d+)": _fraction,
+    r"(?P<groups>\d+(?:-\d+){2,}|(?:\d{1,3} )?\d{3}[ -](?:\d{3}[ -])?\d{4})(?! ?\d|[.,:]\d)": _groups,
+    r"(?P<ordinal>\d{1,15})(?:st|nd|rd|th)\b": _ordinal,
     r"(?P<decade>\d0|\d{3}0)s\b": _decade,
+    r"(?<=\d):(?=\d)": lambda parts: "to",
     rf"(?:(?P<version>\d+(?:\.\d+){{2,}})|(?P<number>{_WHOLE}(?:\.\d+)?))(?P<percent> ?%)?": _plain,
-    rf"(?P<letters>{_SPELLED})(?P<plural>s?)\b": lambda parts: _letters(parts["letters"]) + parts["plural"],
+    rf"(?<=\d[ -]?)(?P<one>(?<=(?<![\d.,])1 ?|-))?(?P<unit>{_one_of(_UNITS)})(?![A-Za-z]){_STOP}": _unit,
+    r"\bNo\.(?= \d)": lambda parts: "number",
+    rf"\b(?P<short>{_SHORT_BEFORE})(?:\.|(?= ?\d))|\b(?P<short>{_SMALL_BEFORE})\b": _short,
+    rf"\b(?P<short>{_SHORT_BEHIND})\b{_STOP}": _short,
+    rf"(?<=\d[A-Za-z ]{{0,{_SEEN_CHARS - 2}}} )St\b{_STOP}|\bSt\.(?P<stop>$)?(?! [A-Z])": (
+        lambda parts: "Street" + _stop(parts)
+    ),
+    r"\bSt\.": lambda parts: "Saint",
+    r"(?<![A-Za-z])(?P<letters>[A-Z](?:\.[A-Z])+)\b(?:\.(?P<stop>$)?)?": _letters,
+    r"\bv(?=\d)": lambda parts: "version",
+    rf"(?P<letters>{_SPELLED})(?P<plural>s?)(?![A-Za-z])": _letters,
+    r"(?<=\.)(?P<letters>[b-df-hj-np-tv-z]{2,4})(?![A-Za-z])": _letters,
+    rf"(?<=\b(?:{_one_of(_TABLES['words']['numbered'].split())}) )(?P<roman>{_one_of(_ROMAN)})\b": _roman,
+    r"https?: ?|\bwww\.(?=\w)": lambda parts: "",
+    r"(?<=\w)@(?=\w)": lambda parts: "at",
+    r"(?<=[a-z\d])\.(?=[a-z]{2})": lambda parts: "dot",
 }
 _ANY = "|".join(f"(?:{kind})(?P<kind{i}>)" for i, kind in enumerate(_KINDS))
-_NUMBER = regex.compile(f"(?P<minus>-)?(?:{_ANY})")
+_MINUS = r"(?P<to>(?<=\d(?:st|nd|rd|th|s|%| ?[ap]\.?m\.?)?)-(?=[\d$]))|(?P<minus>-)"
+_KIND = regex.compile(f"(?:{_MINUS})?(?:{_ANY})")
 _READ = tuple(_KINDS.values())
 
 
@@ -141,18 +230,21 @@ class WordsStream:
     """
 
     def __init__(self) -> None:
-        self._held = ""
-        self._ends: list[int] = []  # of the held characters
+        self._text = ""  # what is held, with some of what was before
+        self._ends: list[int] = []  # of its characters
+        self._position = 0  # where what is held begins
         self._last = ""  # the last character that was given
-        self._after_number = False  # whether it is of a number
+        self._last_end = 0  # of it
+        self._after_words = False  # whether it is of words for something
         self._given: list[str] = []  # since the last push
         self._given_ends: list[int] = []
 
     def push(self, text: str, ends: Sequence[int], *, is_last: bool = False) -> tuple[str, Sequence[int]]:
         """Take more text, and where each of its characters ends in the text as it was written. Return the same of what
         is given for it. `is_last`: nothing is held back, and what is pushed next is another text."""
-        text, ends = self._held + text, [*self._ends, *ends]
-        position = 0
+        self._text += text
+        self._ends += ends
+        text, ends, position = self._text, self._ends, self._position
         while position < len(text):
             begins = _BEGINNING.search(text, position)
             begin = begins.start() if begins else len(text)
@@ -160,18 +252,21 @@ class WordsStream:
             position = begin
             growing = _GROWING.match(text, position, position + MAX_HELD)
             if growing is None:
-                break  # nothing of it is to become words
+                break  # that was all
             end = growing.end()
             if end == len(text) < position + MAX_HELD and not is_last:
                 break
-            is_within = self._last.isalpha() and text[position].isalpha()  # a word, such as "iTV"
-            for match in () if is_within else _NUMBER.finditer(text, position, end):
+            limit = growing.start("ahead") if growing["ahead"] else end
+            for match in _KIND.finditer(text, position, end + (end < position + MAX_HELD)):
+                if match.start() >= limit or match.end() > end:
+                    break
                 self._give(text[position : match.start()], ends[position : match.start()])
                 self._say(match.groupdict(), ends[match.start() : match.end()])
                 position = match.end()
-            self._give(text[position:end], ends[position:end])
-            position = end
-        self._held, self._ends = text[position:], ends[position:]
+            self._give(text[position:limit], ends[position:limit])
+            position = max(position, limit)
+        begin = len(text) if is_last else max(0, position - _SEEN_CHARS)
+        self._text, self._ends, self._position = text[begin:], ends[begin:], max(0, position - begin)
         given, given_ends = "".join(self._given), self._given_ends
         self._given, self._given_ends = [], []
         if is_last:
@@ -180,17 +275,19 @@ class WordsStream:
 
     def _say(self, parts: Parts, ends: Sequence[int]) -> None:
         said = next(read for i, read in enumerate(_READ) if parts[f"kind{i}"] is not None)(parts)
-        if parts["minus"]:
+        if parts["to"]:
+            said = f"{' ' * (self._last != ' ')}to {said}"
+        elif parts["minus"]:
             said = f"-{said}" if self._last.isalnum() else f"minus {said}"
-        self._give(said, [ends[len(ends) * n // len(said)] for n in range(len(said))], is_number=True)
+        self._give(said, [ends[len(ends) * n // len(said)] for n in range(len(said))], is_words=True)
 
-    def _give(self, text: str, ends: Sequence[int], *, is_number: bool = False) -> None:
-        """Give more text, with a blank before it where the words of a number would run into others."""
+    def _give(self, text: str, ends: Sequence[int], *, is_words: bool = False) -> None:
+        """Give more text, with a blank before it where the words for something would run into others."""
         if not text:
             return
-        if self._last.isalnum() and text[0].isalnum() and (is_number or self._after_number):
+        if self._last.isalnum() and text[0].isalnum() and (is_words or self._after_words):
             self._given.append(" ")
-            self._given_ends.append(self._given_ends[-1] if self._given_ends else ends[0] - 1)
+            self._given_ends.append(self._last_end)
         self._given.append(text)
         self._given_ends += ends
-        self._last, self._after_number = text[-1], is_number
+        self._last, self._last_end, self._after_words = text[-1], ends[-1], is_words

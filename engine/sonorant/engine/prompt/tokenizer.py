@@ -102,7 +102,9 @@ class Tokenizer:
     def fold(self, language: str | None) -> FoldedStream | AsIs:
         """Return what folds the characters of one NFC text, which may come in pieces, in this language; None: the text
         shows it."""
-        return AsIs() if self._characters == "unicode" else FoldedStream(self._characters, language)
+        if self._characters == "unicode":
+            return AsIs()
+        return FoldedStream(self._characters, language, keeps_hyphens=self._in_words)
 
     def words(self) -> WordsStream | AsWritten:
         """Return what puts numbers and letters of one folded text into words, if this is to be done."""
