@@ -1,13 +1,16 @@
+import asyncio
 import gc
 import importlib.util
 import os
 import random
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import uvloop
 from hypothesis import HealthCheck, settings
 from hypothesis.internal import entropy
 
@@ -50,6 +53,15 @@ settings.register_profile("suite", derandomize=True, deadline=None, suppress_hea
 # Other examples in every run (pytest --hypothesis-profile=fuzz); pin what fails with @example.
 settings.register_profile("fuzz", deadline=None, print_blob=True)
 settings.load_profile("suite")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Servers and gateways run on uvloop, whose timers, transports and errors differ from those of asyncio's loop. A
+    client runs on the loop of its program. `selector_loop`: the test looks into asyncio's."""
+    part = item.path.relative_to(Path(__file__).parent).parts[0]
+    if part in ("engine", "gateway", "hosting", "service") and item.get_closest_marker("selector_loop") is None:
+        return {"uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.new_event_loop}
 
 
 @pytest.fixture(scope="session")

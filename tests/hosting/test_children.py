@@ -24,7 +24,7 @@ class Some(Children):
 
     async def start(self, number: int) -> Process:
         settings = self._settings | ({"serves": False} if self._num_to_kill else {})
-        process = await start_module("tests.hosting.child", settings=settings, environment=os.environ)
+        process = await start_module("tests.hosting.child", settings=settings, environment=dict(os.environ))
         if self._num_to_kill:
             self._num_to_kill -= 1
             process.kill()

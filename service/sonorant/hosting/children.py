@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -144,9 +144,11 @@ class Children:
 
 
 async def start_module(
-    module: str, *arguments: str, settings: object, environment: Mapping[str, str], pass_fds: Sequence[int] = ()
+    module: str, *arguments: str, settings: object, environment: dict[str, str], pass_fds: Sequence[int] = ()
 ) -> Process:
-    """Start a process in a session of its own, so that only this process gets the signals of a terminal."""
+    """Start a process in a session of its own, so that only this process gets the signals of a terminal.
+
+    `environment`: uvloop takes no other kind of mapping."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", module, *arguments),
         stdin=PIPE,

@@ -199,6 +199,7 @@ async def test_that_workers_cannot_be_started_is_no_failure_of_theirs(monkeypatc
         await engine.close()
 
 
+@pytest.mark.selector_loop
 async def test_the_worker_that_died_is_named_and_not_the_one_that_left_because_of_it() -> None:
     watched = Watched()
     engine = await start_engine(CONFIG, watched.on_state)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import uvloop
 from wyoming.audio import AudioChunk, AudioStop
 from wyoming.error import Error
 from wyoming.event import Event
@@ -193,29 +192,25 @@ async def test_a_text_that_is_begun_ends_the_one_before_it() -> None:
             assert audio(events) == spoken(SAID, engine.opened[number].sampling.seed)
 
 
-def test_who_has_gone_before_the_answer_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    """Found by the noise: with uvloop, which the gateway has, a write to a closed connection is a RuntimeError."""
+async def test_who_has_gone_before_the_answer_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    """With uvloop, a write to a closed connection is a RuntimeError."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    nowhere = Servers((), Access.from_environment())
+    wyoming = WyomingDoor(nowhere, Catalogs(nowhere), GatewayMetrics(), "", OpenConnections(1))
 
-    async def answer() -> None:
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        nowhere = Servers((), Access.from_environment())
-        wyoming = WyomingDoor(nowhere, Catalogs(nowhere), GatewayMetrics(), "", OpenConnections(1))
+    async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked = asyncio.StreamReader()
+        asked.feed_data(b'{"type": "ping"}\n')
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+        await wyoming.serve(asked, writer)
+        done.set_result(None)
 
-        async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            asked = asyncio.StreamReader()
-            asked.feed_data(b'{"type": "ping"}\n')
-            writer.transport.abort()
-            with suppress(ConnectionError):
-                await writer.wait_closed()
-            await wyoming.serve(asked, writer)
-            done.set_result(None)
-
-        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-            _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-            await asyncio.wait_for(done, 60)
-            writer.close()
-
-    uvloop.run(answer())
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        await asyncio.wait_for(done, 60)
+        writer.close()
     assert not [record for record in caplog.records if record.exc_info]
 
 
