@@ -24,6 +24,13 @@ TIMES = 20
 NEAR_TIE = 1e-3  # of the nearest entry's distance
 
 
+class PlainEncoder(ReferenceEncoder):
+    """Without compiled functions, which do not show what their codebooks get."""
+
+    def _functions(self, dtype: torch.dtype) -> None:
+        return None
+
+
 def sound(seconds: float, seed: int) -> Float32Array:
     at = np.arange(round(seconds * 24_000)) / 24_000
     chance = np.random.default_rng(seed)
@@ -53,9 +60,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
 
-    def made(device: str) -> ReferenceEncoder:
+    def made(device: str, kind: type[ReferenceEncoder] = ReferenceEncoder) -> ReferenceEncoder:
         config = EngineConfig.of(resolve_model(args.model), load_format=args.load_format, encoder_device=device)
-        return ReferenceEncoder(load_checkpoint(config.model), config.but(talker_device=device))
+        return kind(load_checkpoint(config.model), config.but(talker_device=device))
 
     plain, ready = made(args.device), made(args.device)
     begun_s = time.perf_counter()
@@ -65,7 +72,7 @@ def main() -> None:
     for seconds in LENGTHS_S:
         print(f"{seconds:>12}    {timed(ready, seconds):>33}    {timed(plain, seconds)}", flush=True)
     if args.load_format != "dummy":
-        compare(ready, made("cpu"), args.compared)
+        compare(ready, made("cpu", PlainEncoder), args.compared)
 
 
 def compare(ready: ReferenceEncoder, reference: ReferenceEncoder, num_recordings: int) -> None:

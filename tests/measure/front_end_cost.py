@@ -104,6 +104,8 @@ async def measure(
     own_us = (cpu_s - (busy_after - busy_before)) * 1e6
     frames, late_ms = heard["frames"], heard["late_ms"]
     count = {"frames": frames, "utterances": opened_after - opened_before, "sessions": heard["sessions"]}[what]
+    if not count:
+        sys.exit(f"no {what} in {seconds:g} s: take more with --seconds or --streams")
     cost_us = (own_us - us_per_frame * frames) / count
     print(
         f"{what:>10} {num_streams:>8} {lead_ms:>8} {count:>8.0f} {cpu_s / seconds:>10.2f} {cost_us:>8.0f} "

@@ -112,7 +112,7 @@ def row(name: str, spans: list[tuple[Span, Span]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sentences", type=int, default=40)
     parser.add_argument("--voice", action="append", choices=VOICES, help="of the table; default: all")
     parser.add_argument("--mode", action="append", choices=MODES, help="of the marks; default: all")

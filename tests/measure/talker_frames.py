@@ -46,7 +46,10 @@ class Timing:
 
 
 def main() -> None:
-    args = _parser().parse_args()
+    parser = _parser()
+    args = parser.parse_args()
+    if args.steps <= WARM_UP_STEPS:
+        parser.error(f"--steps: the first {WARM_UP_STEPS} are not timed; give more")
     checkpoint = load_checkpoint(resolve_model(args.model))
     rows = sorted(set(args.rows))
     num_pages_per_slot = -(-(args.context + args.steps) // PAGE_SIZE)
@@ -179,7 +182,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", default="auto", metavar="NAME")
     add("--rows", type=int, nargs="+", default=[1, 16, 64, 256, 1024], metavar="N", help="streams stepped together")
     add("--context", type=int, default=200, metavar="N", help="positions that a row sees, on average")
-    add("--steps", type=int, default=60, metavar="N", help="frames timed per number of rows")
+    add(
+        "--steps",
+        type=int,
+        default=60,
+        metavar="N",
+        help=f"frames per number of rows, more than {WARM_UP_STEPS}, the first of which are not timed",
+    )
     add("--enforce-eager", action="store_true", help="no CUDA graphs")
     add("--profile", type=int, nargs="*", default=[], metavar="ROWS", help="print where the time of a frame goes")
     add("--json", type=Path, metavar="FILE")
