@@ -176,6 +176,27 @@ async def test_markup_that_is_half_open_goes_on_where_it_was() -> None:
             assert [mark.text_start for response in broken for mark in response.marks.marks] == words, limit
 
 
+async def test_behind_a_segment_without_a_word_it_goes_on_too() -> None:
+    def written(journal: Journal) -> Script:
+        return [
+            journal.text("", "… "),
+            journal.flush("", speak_pb2.Flush(flush_id=1)),
+            journal.text("", "One. "),
+            journal.flush("", speak_pb2.Flush(flush_id=2)),
+            journal.text("", "… "),
+            journal.flush("", speak_pb2.Flush(flush_id=3, pause_ms=130)),
+            journal.text("", "Two."),
+            journal.end(""),
+        ]
+
+    async with served(FakeEngine()) as server:
+        whole = await heard(server, config(), write=written)
+        for limit in range(1, len(whole)):
+            broken = await heard(server, config(), [limit], written)
+            assert audio(broken) == audio(whole), limit
+            assert others(broken) == others(whole), limit
+
+
 async def test_it_may_break_again_and_again_and_heard_frames_are_not_made_again() -> None:
     engine = FakeEngine()
     speak = config()

@@ -264,7 +264,8 @@ class Delivery:
                         self._statistics.encoded(time.monotonic() - start_s)
         if speech.state is State.OVER and not speech.frames.num_waiting:
             is_whole = speech.end is not None and speech.end.reason is FinishReason.COMPLETED
-            if self._spec.resumable and is_whole:
+            # Of a segment without a word, too, which has none: whoever resumes the utterance tells of each segment.
+            if self._spec.resumable and (is_whole or not speech.segment.speakable):
                 self._add_codes(complete=True)
             speech.gave_all()
             self._encoded(self._after() if is_whole or speech.end is None else self._writer.end())
