@@ -74,7 +74,7 @@ _MEANINGS: Mapping[str, tuple[str, str]] = {
     "=": (r"[\w)] ?= ?[\w$\"'.(-]", "equals"),
     "==": (r"[\w)] ?== ?[\w$\"'.(-]", "equals"),
     "<": (r"\d<\d|[\w)] < [\w$.(-]", "less than"),
-    ">": (r"\d>\d|[\w)] > [\w$.(-]", "more than"),
+    ">": (r"\d>\d|[\w)] > [a-z\d$.(-]", "more than"),  # not "Settings > Privacy"
     "<=": (r"[\w)]( ?)<=\1[\w$.(-]", "at most"),
     ">=": (r"[\w)]( ?)>=\1[\w$.(-]", "at least"),
 }

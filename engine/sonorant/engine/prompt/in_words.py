@@ -41,21 +41,21 @@ _MONTH_OF_YEAR = r"(?:1[0-2]|0?[1-9])"
 _TITLES, _KNOWN = (_one_of(_TABLES["words"][kind].split()) for kind in ("titles", "spelled"))
 _SPELLED = (
     rf"(?<![A-Za-z'])(?!(?:{_TITLES})\b)(?:[B-DF-HJ-NP-TV-XZ]{{2,5}}|{_KNOWN}|IT(?<!\b[A-Z]{{2,9}} IT)(?! [A-Z]{{2}}))|"
-    r"(?<![A-Za-z'])[B-HJ-Z](?![a-z'])|(?<![A-Za-z'.])[b-hj-z](?![A-Za-z'.])"
+    r"(?<![A-Za-z'.])[B-HJ-Z](?![a-z'])|(?<![A-Za-z'.])[b-hj-z](?![A-Za-z'.])"
 )
 _SHORT_BEFORE = _one_of(_TABLES["before"])
 _SMALL_BEFORE = _one_of(short for short in _TABLES["before"] if short.islower())
 _SHORT_BEHIND = _one_of(_TABLES["behind"])
-_STOP = r"(?:\.(?P<stop>(?=$| [A-Z]))?)?"  # of an abbreviation, which may be that of its sentence
+_STOP = r"(?:\.(?!\.)(?P<stop>(?=$| [A-Z\d]))?)?"  # of an abbreviation, which may be that of its sentence
 
 # What may be a number yet, or several with blanks between them, and the word behind, which may belong to it; or a word.
 # What is behind an abbreviation shows what it is.
 _DIGITS = r"(?:(?:euro|pound) )?-?\$?\d+(?:(?:[.,:]|-\$?| | slash )\d+)*(?:[.,:]|-\$?| (?:slash ?)?)?"
 _WORD = r"[A-Za-z]+(?:\.[A-Za-z]+)*\.?"
 _BEGUN = _one_of([*_SHORT, *_MONTHS, *(unit.split()[0] for unit in _UNITS), "IT", "No", "St", "euro", "pound"])
-_AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN})\.?)"
+_AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN})\.?) [^ ]{{0,2}}(?: [^ ]?)?"
 _GROWING = regex.compile(
-    rf"(?:https?: ?|{_DIGITS}(?:%|(?!(?:euro|pound) \d){_WORD})?|-?\$|[@-]|{_WORD})(?P<ahead>{_AHEAD} [^ ]{{0,2}})?"
+    rf"(?:https?: ?|{_DIGITS}(?:%|(?!(?:euro|pound) \d){_WORD})?|-?\$|[@-]|{_WORD})(?P<ahead>{_AHEAD})?"
 )
 _BEGINNING = regex.compile(r"[A-Za-z\d$@-]")
 
@@ -178,7 +178,7 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     r"(?<=\.)(?P<letters>[b-df-hj-np-tv-z]{2,4})(?![A-Za-z])": _letters,
     rf"(?<=\b(?:{_one_of(_TABLES['words']['numbered'].split())}) )(?P<roman>{_one_of(_ROMAN)})\b": _roman,
     r"https?: ?|\bwww\.(?=\w)": lambda parts: "",
-    r"(?<=\w)@(?=\w)": lambda parts: "at",
+    r"@": lambda parts: "at",
     r"(?<=[a-z\d])\.(?=[a-z]{2})": lambda parts: "dot",
 }
 _ANY = "|".join(f"(?:{kind})(?P<kind{i}>)" for i, kind in enumerate(_KINDS))
