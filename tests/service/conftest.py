@@ -1,22 +1,15 @@
-"""What the tests of this folder run on: the event loop of a server, and a PostgreSQL for those that ask for it."""
+"""One PostgreSQL for all tests of this folder that ask for it, each with databases of its own."""
 
-import asyncio
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvloop
 
 from tests.service import postgres
 
 _numbers = itertools.count()
-
-
-def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """The loop of a server process. Its timers, for one, are not those of asyncio's own."""
-    return {"uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(scope="session")
