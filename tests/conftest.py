@@ -57,9 +57,9 @@ settings.load_profile("suite")
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Servers and gateways run on uvloop, whose timers, transports and errors differ from those of asyncio's loop. A
-    client runs on the loop of its program. `selector_loop`: the test looks into asyncio's."""
+    client runs on the loop of its program."""
     part = item.path.relative_to(Path(__file__).parent).parts[0]
-    if part in ("engine", "gateway", "hosting", "service") and item.get_closest_marker("selector_loop") is None:
+    if part in ("engine", "gateway", "hosting", "service"):
         return {"uvloop": uvloop.new_event_loop}
     return {"asyncio": asyncio.new_event_loop}
 

@@ -12,8 +12,6 @@ from tests.gateway.hostile_requests import requests as hostile_requests
 from tests.gateway.turns import BURST_BYTES, CLOSE, PING, UPGRADE, burst, frame
 from tests.service.fake_engine import FakeEngine
 
-pytestmark = pytest.mark.selector_loop
-
 LONGEST_S = 0.03  # of processor time; without turns they take 0.045 to 0.5
 
 

@@ -23,22 +23,19 @@ class Turns:
 @contextmanager
 def turns() -> Iterator[Turns]:
     """Watches the event loop, which is the gateway's, too: how much processor time its longest turn takes."""
-    seen, selector, begun_s = Turns(), asyncio.get_running_loop()._selector, time.thread_time()  # type: ignore[attr-defined]
-    select = selector.select
+    seen, loop, begun_s = Turns(), asyncio.get_running_loop(), time.thread_time()
 
-    def look(timeout_s: float | None) -> object:
-        nonlocal begun_s
-        seen.longest_s = max(seen.longest_s, time.thread_time() - begun_s)
-        try:
-            return select(timeout_s)
-        finally:
-            begun_s = time.thread_time()
+    def look() -> None:
+        nonlocal begun_s, next_look
+        now_s = time.thread_time()
+        seen.longest_s, begun_s = max(seen.longest_s, now_s - begun_s), now_s
+        next_look = loop.call_soon(look)
 
-    selector.select = look
+    next_look = loop.call_soon(look)
     try:
         yield seen
     finally:
-        del selector.select
+        next_look.cancel()
 
 
 def slowness() -> float:

@@ -199,22 +199,20 @@ async def test_that_workers_cannot_be_started_is_no_failure_of_theirs(monkeypatc
         await engine.close()
 
 
-@pytest.mark.selector_loop
 async def test_the_worker_that_died_is_named_and_not_the_one_that_left_because_of_it() -> None:
     watched = Watched()
     engine = await start_engine(CONFIG, watched.on_state)
     workers = engine.pair.workers
     assert workers is not None
     talker, code2wav = workers.children
-    loop = asyncio.get_running_loop()
-    loop.remove_reader(talker.pidfd)  # the news of its death comes late
+    for child in workers.children:
+        asyncio.get_running_loop().remove_reader(child.pidfd)  # the test tells of their deaths, the first one late
     stream = engine.open(speech(engine), outlives_workers=False)
     stream.push_text("Hello there.")
     assert isinstance(await asyncio.wait_for(stream.next_event(), 60), PcmChunk)
     talker.kill()
     await code2wav.dead()
-    while code2wav.pidfd in loop._selector.get_map():  # type: ignore[attr-defined]  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
+    engine.pair._died(code2wav)
     assert watched.states == [EngineState.STARTING, EngineState.READY]
     engine.pair._died(talker)
     end = (await take_all(stream, grants=True))[-1]
