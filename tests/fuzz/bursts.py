@@ -29,25 +29,25 @@ def _wyoming(rng: random.Random) -> dict[str, Any]:
     return {"type": rng.choice(EVENTS), "data": rng.choice((*VALUES, {"text": "a"}, {"text": "a", "voice": {}}))}
 
 
-def _many(messages: list[bytes], rng: random.Random) -> bytes:
-    """Some of them, again and again."""
+def _many(messages: list[bytes], rng: random.Random) -> tuple[bytes, bool]:
+    """Some of them, again and again; and whether these are damaged, so that the last one may have no end."""
     round_ = b"".join(rng.choice(messages) for _ in range(rng.randint(1, 20)))
     many = round_ * max(1, BURST_BYTES // len(round_))
-    return mutated(many, rng) if rng.random() < 0.3 else many
+    return (mutated(many, rng), True) if rng.random() < 0.3 else (many, False)
 
 
 async def send_burst(door: Door, rng: random.Random) -> int:
     made = rng.choice((_stream, _stream, _cartesia, _wyoming))
     messages = [json.dumps(made(rng)).encode() for _ in range(rng.randint(1, 5))]
     if made is _wyoming:
-        many = _many([message + b"\n" for message in messages], rng)
-        _, longest_s = await burst(door.wyoming_port, b"", many, b"\n\n", PATIENCE_S)
+        many, damaged = _many([message + b"\n" for message in messages], rng)
+        _, longest_s = await burst(door.wyoming_port, b"", many, b"\n\n", PATIENCE_S, hangs_up=damaged)
     else:
         path = "/v1/audio/speech/stream" if made is _stream else "/tts/websocket"
         split = {**CONFIG, "split_granularity": rng.choice(("none", "sentence", "clause"))}
         begin = UPGRADE.format(path=path).encode() + frame(json.dumps(split).encode())
-        many = _many([frame(b"", PING), *(frame(message) for message in messages)], rng)
+        many, damaged = _many([frame(b"", PING), *(frame(message) for message in messages)], rng)
         port = int(door.url.rpartition(":")[2])
-        _, longest_s = await burst(port, begin, many, frame(b"", CLOSE), PATIENCE_S)
+        _, longest_s = await burst(port, begin, many, frame(b"", CLOSE), PATIENCE_S, hangs_up=damaged)
     assert longest_s < LONGEST_S, f"{longest_s:.2f} s for {messages}"
     return len(messages)

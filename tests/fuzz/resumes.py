@@ -69,9 +69,11 @@ async def _forge(server: Served, rng: random.Random) -> int:
     with patch.object(Limits, "take", counted):
         samples, _ = await _converse(server, [speak_pb2.SpeakRequest(config=config), *again], Journal(), 10**6)
     resumed = again[0].resume.replay
-    samples = samples * 24_000 * (resumed.speed or 1) / (resumed.audio.sample_rate_hz or 24_000)
-    # Where the text is by the server's estimate, which may be ahead of the audio.
-    ahead = max(0.0, proven_chars - heard_samples / CHAR_SAMPLES)
+    per_sample = 24_000 / (resumed.audio.sample_rate_hz or 24_000)
+    samples = samples * per_sample * (resumed.speed or 1)
+    # Where the text is by the server's estimate, which may be ahead of the audio that the client says it has.
+    had_samples = min(heard_samples, again[0].resume.received_samples * per_sample)
+    ahead = max(0.0, proven_chars - had_samples / CHAR_SAMPLES)
     assert samples / CHAR_SAMPLES <= charged + ahead + 1, (
         f"{samples / CHAR_SAMPLES:.1f} characters were spoken, {charged} charged, {ahead:.1f} ahead: {again}"
     )

@@ -56,9 +56,11 @@ def frame(data: bytes, opcode: int = TEXT) -> bytes:
     return bytes([opcode]) + length + MASK + data
 
 
-async def burst(port: int, begin: bytes, many: bytes, end: bytes, timeout_s: float = 60.0) -> tuple[bytes, float]:
+async def burst(
+    port: int, begin: bytes, many: bytes, end: bytes, timeout_s: float = 60.0, *, hangs_up: bool = False
+) -> tuple[bytes, float]:
     """Send all of it, and read until the gateway closes the connection; return what it said, and its longest turn, as
-    long as it would be where the bounds of the tests were found."""
+    long as it would be where the bounds of the tests were found. `hangs_up`: nobody waits for an answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     answer = bytearray()
     try:
@@ -67,6 +69,8 @@ async def burst(port: int, begin: bytes, many: bytes, end: bytes, timeout_s: flo
             await asyncio.sleep(0.1)
         with turns() as seen:
             writer.write(many + end)
+            if hangs_up:
+                writer.write_eof()
             async with asyncio.timeout(timeout_s):
                 with suppress(ConnectionError):
                     while data := await reader.read(2**16):

@@ -101,6 +101,15 @@ def test_text_that_is_divided_otherwise_is_charged_after_all() -> None:
         assert sum(free.begin_segment(*segment) for segment in segments) == due, segments
 
 
+def test_a_longer_pause_before_the_place_is_charged_though_the_place_never_comes() -> None:
+    """Of known frames, only what was received with all pauses before them is not made again."""
+    for pauses, due in (((100, 60), 0), ((0, 0), 0), ((200,), 1), ((100, 100), 1)):
+        free = FreeText(ProvenHeard("Hello the", PLACE._replace(segment=3, start_char=8, pause_ms=160)))
+        assert free.take("H") == 1
+        assert sum(free.begin_segment(n, 1, pause_ms) for n, pause_ms in enumerate(pauses, 1)) == due, pauses
+        assert free.take("ello the") == (8 if not due else 0)
+
+
 def test_a_key_comes_from_a_file_or_is_made(tmp_path: Path) -> None:
     assert len(read_key(None)) == 32 and read_key(None) != read_key(None)
     (tmp_path / "key").write_text("s" * 44 + "\n")

@@ -114,11 +114,12 @@ class FreeText:
         otherwise than it was, what was heard is not what was sealed, and would be made again."""
         self._pause_ms += pause_ms
         place = self._place
-        same = number < place.segment or (
-            (start_char, self._pause_ms) == (place.start_char, place.pause_ms)
-            if number == place.segment
-            else start_char >= self._num_chars
-        )
+        if number < place.segment:  # with longer pauses, its known frames would not all count as received
+            same = self._pause_ms <= place.pause_ms
+        elif number == place.segment:
+            same = (start_char, self._pause_ms) == (place.start_char, place.pause_ms)
+        else:
+            same = start_char >= self._num_chars
         if same or not self._num_chars:
             return 0
         self._left, due, self._num_taken, self._num_chars = "", self._num_taken, 0, 0
