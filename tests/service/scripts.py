@@ -185,7 +185,9 @@ def check_speech(text: str, pcm: bytes, done: synthesis_pb2.UtteranceDone) -> No
 def unspoken(text: str, pcm: bytes) -> str | None:
     """What is left of the text after its audio; None if this is not its audio, segment by segment."""
     states = {(0, 0)}  # how far the text goes, frames of the segment
-    for tone in np.frombuffer(pcm, "<i2")[::FRAME_SAMPLES].tolist():
+    samples = np.frombuffer(pcm, "<i2")
+    is_pause = (samples == 0) & (np.roll(samples, 1) == 0) | (samples == 0) & (np.roll(samples, -1) == 0)
+    for tone in samples[~is_pause][::FRAME_SAMPLES].tolist():  # behind a paragraph is a pause: more than one zero
         states = {
             (start + ((frame + 1) % FRAMES_PER_CHAR == 0), frame + 1)
             for position, num_frames in states
