@@ -30,7 +30,7 @@ PARTS = [
     "So",
     *("a.m", "e.g.", "etc.", "St.", "May", "Jan.", " slash ", "euro ", " km h", " degrees C", "IT", "v", "@", "x"),
     *("31", "12", "3", " slash ", " slash ", "3 slash 31 slash 24", "31 slash 3 slash 2024", "30 slash 30 slash 24"),
-    *("https: ", "www.", "II", "War ", "No.", "U.S.", "mail.com", "notes.txt"),
+    *("https: ", "www.", "II", "War ", "No.", "U.S.", "mail.com", "notes.txt", "The", " Ma", "example", "py", ".", "I"),
 ]
 
 
@@ -51,6 +51,13 @@ def test_five_thousand_texts_are_read_alike_however_they_are_cut() -> None:
         assert read(text, cuts) == (given, ends), (text, cuts)
         assert not any(char.isdigit() for char in given), text
         assert len(ends) == len(given) and list(ends) == sorted(ends), text
+
+
+def test_a_word_is_given_at_once_unless_it_begins_as_one_in_short_does() -> None:
+    for word in ("The", " hel", "Not", "It"):
+        assert WordsStream().push(word, range(len(word)))[0] == word
+    for word in ("No", "pound", "US", "I", "a"):
+        assert not WordsStream().push(word, range(len(word)))[0]
 
 
 def test_a_number_is_held_until_the_word_behind_it_has_ended() -> None:

@@ -50,14 +50,15 @@ _STOP = r"(?:\.(?!\.)(?P<stop>(?=$| [A-Z\d]))?)?"  # of an abbreviation, which m
 
 # What may be a number yet, or several with blanks between them, and the word behind, which may belong to it; or a word.
 # What is behind an abbreviation shows what it is.
-_DIGITS = r"(?:(?:euro|pound) )?-?\$?\d+(?:(?:[.,:]|-\$?| | slash )\d+)*(?:[.,:]|-\$?| (?:slash ?)?)?"
+_DIGITS = r"(?:\b(?:euro|pound) )?-?\$?\d+(?:(?:[.,:]|-\$?| | slash )\d+)*(?:[.,:]|-\$?| (?:slash ?)?)?"
 _WORD = r"[A-Za-z]+(?:\.[A-Za-z]+)*\.?"
 _BEGUN = _one_of([*_SHORT, *_MONTHS, *(unit.split()[0] for unit in _UNITS), "IT", "No", "St", "euro", "pound"])
 _AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN})\.?) [^ ]{{0,2}}(?: [^ ]?)?"
 _GROWING = regex.compile(
-    rf"(?:https?: ?|{_DIGITS}(?:%|(?!(?:euro|pound) \d){_WORD})?|-?\$|[@-]|{_WORD})(?P<ahead>{_AHEAD})?"
+    rf"(?:\bhttps?: ?|{_DIGITS}(?:%|(?!(?:euro|pound) \d){_WORD})?|-?\$|[@-]|{_WORD}|(?:\.[A-Za-z]+)*\.?)"
+    rf"(?P<ahead>{_AHEAD})?"
 )
-_BEGINNING = regex.compile(r"[A-Za-z\d$@-]")
+_BEGINNING = regex.compile(r"[A-Za-z\d$@.-]")
 
 Parts = Mapping[str, Any]  # what the groups of a pattern match: text, or None
 
@@ -150,7 +151,7 @@ def _stop(parts: Parts) -> str:
 
 # The first that matches counts.
 _KINDS: Mapping[str, Callable[[Parts], str]] = {
-    rf"(?P<money>\$|(?:euro|pound) )(?:(?P<least>{_WHOLE}(?:\.\d+)?)-(?=\d))?"
+    rf"(?P<money>\$|\b(?:euro|pound) )(?:(?P<least>{_WHOLE}(?:\.\d+)?)-(?=\d))?"
     rf"(?P<amount>{_WHOLE}(?:\.\d+)?)(?: ?(?P<scale>{_SCALE})\b)?": _price,
     r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?(?![\d:])(?P<half>(?= ?(?i:[ap]\.?m)\b))?": _time,
     r"(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01])(?!-?\d|[.,:]\d)": _date,
@@ -177,7 +178,7 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     rf"(?P<letters>{_SPELLED})(?P<plural>s?)(?![A-Za-z])": _letters,
     r"(?<=\.)(?P<letters>[b-df-hj-np-tv-z]{2,4})(?![A-Za-z])": _letters,
     rf"(?<=\b(?:{_one_of(_TABLES['words']['numbered'].split())}) )(?P<roman>{_one_of(_ROMAN)})\b": _roman,
-    r"https?: ?|\bwww\.(?=\w)": lambda parts: "",
+    r"\bhttps?: ?|\bwww\.(?=\w)": lambda parts: "",
     r"@": lambda parts: "at",
     r"(?<=[a-z\d])\.(?=[a-z]{2})": lambda parts: "dot",
 }
@@ -215,6 +216,12 @@ def _words(digits: str, form: str) -> str:
     return words.replace(",", "").replace("-", " ")
 
 
+def _may_become_words(text: str, position: int, end: int) -> bool:
+    """Whether more text may make something else of the end of a text. Most words do not begin so: these are given as
+    they come, since a listener waits for the first."""
+    return not text[position:end].isalpha() or _KIND.match(text, position, partial=True) is not None
+
+
 class AsWritten:
     """Stands in for `WordsStream` where a checkpoint reads all that people write."""
 
@@ -226,7 +233,8 @@ class WordsStream:
     """Puts numbers and letters of a text that comes in pieces into words. However it is cut, the results, joined, are
     the same.
 
-    It holds back numbers and the word behind them, and words that begin with a capital, until these have ended.
+    It holds back what may become words until that has ended: numbers and the word behind them, and words that begin as
+    one that is written in short does.
     """
 
     def __init__(self) -> None:
@@ -254,7 +262,8 @@ class WordsStream:
             if growing is None:
                 break  # that was all
             end = growing.end()
-            if end == len(text) < position + MAX_HELD and not is_last:
+            is_growing = end == len(text) < position + MAX_HELD and not is_last
+            if is_growing and _may_become_words(text, position, end):
                 break
             limit = growing.start("ahead") if growing["ahead"] else end
             for match in _KIND.finditer(text, position, end + (end < position + MAX_HELD)):
