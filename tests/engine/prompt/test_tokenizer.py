@@ -1,3 +1,4 @@
+import ctypes
 import json
 from pathlib import Path
 
@@ -165,6 +166,26 @@ def test_work_is_linear_and_memory_bounded(tokenizer: Tokenizer, monkeypatch: py
     assert num_looks < 10 * len(text)
     assert ids == tokenizer.encode(text)
     assert longest_held <= 2 * tokenizer.max_token_bytes
+
+
+def test_words_of_callers_are_not_kept(small_tokenizer: Tokenizer) -> None:
+    """8 KB each, if the library keeps 250 letters."""
+    before = _malloc_used()
+    for number in range(1000):
+        small_tokenizer.encode(f"{number:b}".translate({48: "a", 49: "b"}).rjust(250, "c"))
+    assert _malloc_used() - before < 1_000_000
+
+
+class _Mallinfo(ctypes.Structure):
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = tuple((name, ctypes.c_size_t) for name in _names.split())
+
+
+def _malloc_used() -> int:
+    """Bytes of this process that C and Rust have allocated."""
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _Mallinfo
+    return int(mallinfo().uordblks)
 
 
 def test_version_line_of_merges_is_optional(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
