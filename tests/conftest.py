@@ -55,6 +55,9 @@ settings.register_profile("fuzz", deadline=None, print_blob=True)
 settings.load_profile("suite")
 
 
+uvloop.new_event_loop().close()  # the first one of a process opens what all share; tests count open files
+
+
 def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Servers and gateways run on uvloop, whose timers, transports and errors differ from those of asyncio's loop. A
     client runs on the loop of its program."""
