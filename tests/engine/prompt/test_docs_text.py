@@ -49,7 +49,7 @@ def test_what_a_checkpoint_that_knows_ascii_is_given(small_tokenizer: Tokenizer,
     assert Tokenizer(small_tokenizer._bpe, "ascii").given(written) == given
 
 
-@pytest.mark.parametrize("row", table("so is any word:"), ids=lambda row: row[0])
+@pytest.mark.parametrize("row", table("are given as they come:"), ids=lambda row: row[0])
 def test_numbers_and_letters_in_words(small_tokenizer: Tokenizer, row: list[str]) -> None:
     written, given = (ast.literal_eval(cell.strip("`")) for cell in row[1:])
     assert Tokenizer(small_tokenizer._bpe, "ascii", in_words=True).given(written) == given

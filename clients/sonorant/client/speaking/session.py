@@ -1,6 +1,7 @@
 """One `Speak` session, which survives the loss of its connection and of its server."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable
 from types import TracebackType
 from typing import Any, Self
@@ -143,7 +144,9 @@ class Session(SessionVerbs):
             self._journal.finished = True
             self._changed.set()
             if self._connected:
-                await self._wait_for_write(self._call, self._call.done_writing())
+                # gRPC's error if the call has just ended: the task that reads the events gets to know why.
+                with contextlib.suppress(grpc.aio.InternalError):
+                    await self._wait_for_write(self._call, self._call.done_writing())
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self
