@@ -30,6 +30,7 @@ class Heard:
         self._socket = socket
         self.audio: dict[str, bytes] = {}
         self.words: dict[str, list[str]] = {}
+        self._told_s: dict[str, float] = {}  # when the last of them is over
         self.errors: dict[str | None, dict[str, Any]] = {}
         self.done: list[str] = []
 
@@ -40,7 +41,11 @@ class Heard:
             case "chunk":
                 self.audio[context_id] = self.audio.get(context_id, b"") + base64.b64decode(message["data"])
             case "timestamps":
-                self.words.setdefault(context_id, []).extend(message["word_timestamps"]["words"])
+                told = message["word_timestamps"]
+                self.words.setdefault(context_id, []).extend(told["words"])
+                for begin_s, end_s in zip(told["start"], told["end"], strict=True):
+                    assert self._told_s.get(context_id, 0.0) <= begin_s < end_s, "after the words before it"
+                    self._told_s[context_id] = end_s
             case "done":
                 assert message["done"] is True
                 self.done.append(context_id)
