@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from sonorant.service.calls import call_queue
-from sonorant.service.calls.call_queue import PER_TURN, CallQueue, Entered, host_of
+from sonorant.service.calls.call_queue import PER_TURN, CallQueue, Entered, client_of, host_of
 from sonorant.service.calls.resets import EARLY_S, MOST, PER_S
 from sonorant.service.errors import LimitReached
 
@@ -162,3 +162,9 @@ async def test_only_so_many_connections_are_remembered(monkeypatch: pytest.Monke
     assert [(await entrances.enter(f"ipv4:10.0.0.1:{port}")).line != call_queue.NEW for port in (1, 2, 3, 4)] == [
         True, False, True, True,
     ]  # fmt: skip
+
+
+def test_of_the_name_of_a_client_the_end_counts_which_a_proxy_wrote() -> None:
+    names = [client_of(FLOOD, f"{forged}, {address}") for forged in "ab" for address in ("10.1.1.1", "10.1.1.2")]
+    assert len({*names, client_of(FLOOD, "")}) == 5
+    assert client_of(FLOOD, "a" * 8000 + ", 10.1.1.1") == client_of(FLOOD, "a" * 9000 + ", 10.1.1.1")

@@ -1,7 +1,9 @@
-"""The identity of a caller, which goes to the server with every RPC: API key, request id and trace. Pure.
+"""The identity of a caller, which goes to the server with every RPC: API key, request id, trace and address. Pure.
 
 Only the server checks keys; the gateway passes them on. Browsers cannot set headers on a WebSocket, so there the key
 may come as a subprotocol, `sonorant-key.KEY`. It never comes in the URL, which ends up in logs.
+
+The address lets the server tell apart the clients of this gateway, which all call on the gateway's few connections.
 """
 
 import re
@@ -16,6 +18,7 @@ KEY_SUBPROTOCOL = "sonorant-key."
 
 _KEY = re.compile(r"[!-~]{1,512}")  # printable ASCII; a longer key would not fit into gRPC's metadata
 _REQUEST_ID = re.compile(r"[!-~]{1,64}")
+_FORWARDED_FOR = re.compile(r"[ -~]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -24,6 +27,7 @@ class UpstreamCall:
     request_id: str
     key: str = ""
     traceparent: str = ""
+    forwarded_for: str = ""  # the addresses from the first client on, as far as proxies tell them
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
@@ -31,12 +35,13 @@ class UpstreamCall:
             ("x-request-id", self.request_id),
             ("authorization", f"Bearer {self.key}" if self.key else ""),
             ("traceparent", self.traceparent),
+            ("x-forwarded-for", self.forwarded_for),
         )
         return tuple((name, value) for name, value in pairs if value)
 
 
-def call_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> UpstreamCall:
-    """Read the caller's identity from the headers. Raises Refusal for an impossible key."""
+def call_of(headers: Mapping[str, str], subprotocols: Iterable[str] = (), address: str = "") -> UpstreamCall:
+    """Read the caller's identity from the headers, and its address. Raises Refusal for an impossible key."""
     key = _key(headers, subprotocols)
     if key and not _KEY.fullmatch(key):
         raise Refusal(
@@ -45,7 +50,13 @@ def call_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> Ups
     wanted = headers.get("X-Request-Id", "")
     request_id = wanted if _REQUEST_ID.fullmatch(wanted) else new_request_id()
     traceparent = headers.get("traceparent", "")
-    return UpstreamCall(request_id, key, traceparent if _TRACEPARENT.fullmatch(traceparent) else "")
+    told = headers.get("X-Forwarded-For", "")
+    return UpstreamCall(
+        request_id,
+        key,
+        traceparent if _TRACEPARENT.fullmatch(traceparent) else "",
+        f"{told}, {address}" if _FORWARDED_FOR.fullmatch(told) else address,
+    )
 
 
 def new_request_id() -> str:

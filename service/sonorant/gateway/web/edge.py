@@ -47,7 +47,7 @@ async def edge(request: web.Request, handler: Handler) -> web.StreamResponse:
 async def _answer(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         protocols = request.headers.get("Sec-WebSocket-Protocol", "").split(",")
-        request[CALL] = call_of(request.headers, protocols)
+        request[CALL] = call_of(request.headers, protocols, request.remote or "")
         _check_host(request)
         _check_origin(request)
         if request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers:

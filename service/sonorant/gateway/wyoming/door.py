@@ -60,7 +60,8 @@ class WyomingDoor:
         """Serve one connection until the other side is gone."""
         task = asyncio.current_task()
         assert task is not None
-        call = UpstreamCall(new_request_id(), self._key)
+        address, *_ = writer.get_extra_info("peername") or ("",)
+        call = UpstreamCall(new_request_id(), self._key, forwarded_for=address)
         connection = _Connection(self, call, reader, writer)
         self._open[task] = connection
         count = self.metrics.sockets.labels(DOOR)

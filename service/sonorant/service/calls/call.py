@@ -17,7 +17,7 @@ from grpc_status import rpc_status
 
 from sonorant.service.access.api_keys import anyone_at
 from sonorant.service.calls import context as call_context
-from sonorant.service.calls.call_queue import CallQueue, Entered, host_of
+from sonorant.service.calls.call_queue import CallQueue, Entered, client_of, host_of
 from sonorant.service.calls.context import CallContext
 from sonorant.service.calls.loop_share import LoopShare
 from sonorant.service.calls.record import CallRecord
@@ -49,6 +49,7 @@ class Call:
         method: str,
         handler: Any,
         context: CallContext,
+        forwarded_for: str,
         refusal: RequestError | None,
         shared: CallParts,
         record: CallRecord | None,
@@ -58,6 +59,7 @@ class Call:
         self._method = method
         self._handler = handler
         self._context = context
+        self._forwarded_for = forwarded_for
         self._refusal = refusal
         self._shared = shared
         self._record = record
@@ -79,7 +81,8 @@ class Call:
         self._shared.stalled.follow(self)
         try:
             if self._record is not None:
-                self._entered = await self._shared.call_queue.enter(self._context.caller.name or host_of(peer), peer)
+                who, client = self._context.caller.name or host_of(peer), client_of(peer, self._forwarded_for)
+                self._entered = await self._shared.call_queue.enter(who, client)
             if self._refusal is not None:
                 raise self._refusal
             async with aclosing(self._responses(self._requests(rpc), rpc)) as responses:

@@ -66,7 +66,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         method, record = details.method.removeprefix(_PREFIX).removeprefix(_RIVA_PREFIX), None
         if refusal is not None or details.method.startswith((_PREFIX, _RIVA_PREFIX)):
             record = CallRecord(method, context, self._metrics, self._usage, self._tracer, traceparent)
-        call = Call(method, handler, context, refusal, self._shared, record)
+        forwarded_for = _value(metadata, "x-forwarded-for")
+        call = Call(method, handler, context, forwarded_for, refusal, self._shared, record)
         serializer = handler.response_serializer
         if _value(metadata, "x-audio-omit") == "1":
             serializer = _without_audio(serializer)
