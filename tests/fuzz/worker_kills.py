@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from sonorant.client.speaking.journal import Journal
+from sonorant.service.text.segmenter import BUFFER_DELAYS_MS
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 from tests.fuzz.rough import PATIENCE_S, Rough
 from tests.service.harness import Transcript, assert_same_audio
@@ -55,8 +56,8 @@ def _draw(rng: random.Random) -> tuple[Plan, set[str]]:
     """A script whose result does not depend on when its messages come, but for utterances that are revised: which."""
     plan, revised = draw(rng), set[str]()
     for request in plan.requests:
-        if request.HasField("config"):
-            request.config.text_policy.ClearField("max_buffer_delay_ms")
+        if request.HasField("config") and request.config.text_policy.mode != speak_pb2.COMMIT_MODE_MANUAL:
+            request.config.text_policy.max_buffer_delay_ms = BUFFER_DELAYS_MS[-1]  # no pause of ours ends a segment
     if plan.opened and rng.random() < 0.3:
         name, at = rng.choice(plan.opened), rng.randint(1, len(plan.requests))
         revise = {"from_char": rng.randint(0, 12), "text": rng.choice(PIECES)}
