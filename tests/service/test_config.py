@@ -315,11 +315,20 @@ def test_an_unknown_key_stops_the_server_itself(tmp_path: Path) -> None:
     assert "[service]: max_sesions is not a setting here; did you mean max_sessions?" in log
 
 
+@pytest.mark.parametrize("subcommand", [["new-key"], ["doctor"], ["voices"], ["voices", "migrate"]])
+def test_a_subcommand_explains_itself_and_does_nothing(subcommand: list[str]) -> None:
+    command = [sys.executable, "-m", "sonorant.service", *subcommand]
+    for flag in ("-h", "--help"):
+        result = subprocess.run([*command, flag], capture_output=True, text=True, check=True, timeout=60)
+        assert result.stdout.startswith(f"usage: sonorant-server {subcommand[0]} ") and result.stderr == ""
+        assert "--max-sessions" not in result.stdout, "which is of the server"
+
+
 def test_new_key_prints_the_table_apart_from_the_key() -> None:
     command = [sys.executable, "-m", "sonorant.service", "new-key"]
     result = subprocess.run([*command, "agent"], capture_output=True, text=True, check=True, timeout=60)
     key = result.stderr.split()[-1]
     assert tomllib.loads(result.stdout) == {"agent": {"sha256": hashlib.sha256(key.encode()).hexdigest()}}
-    for names, hint in ((["two words"], "'two words'"), ([], "takes one NAME")):
+    for names, hint in ((["two words"], "'two words'"), ([], "use new-key NAME"), (["-x"], "use new-key NAME")):
         bad = subprocess.run([*command, *names], capture_output=True, text=True, check=False, timeout=60)
         assert (bad.returncode, bad.stdout) == (2, "") and hint in bad.stderr

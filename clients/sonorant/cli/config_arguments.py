@@ -1,6 +1,8 @@
 """Command-line arguments that several commands share, most of them for a SynthesisConfig."""
 
 import argparse
+import mimetypes
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,32 @@ def whole_number(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**32:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to {2**32 - 1}")
     return int(text)
+
+
+_WRITERS = {
+    **dict.fromkeys((".mp3", ".flac", ".opus"), "--file FILE --out-dir DIR --format {}"),
+    ".wav": "--wav FILE",
+    ".ogg": "--ogg FILE",
+    ".codes": "--codes FILE",
+    ".pcm": "--raw > FILE",
+    ".ulaw": "--encoding mulaw --raw > FILE",
+    ".alaw": "--encoding alaw --raw > FILE",
+}
+
+
+def file_of(*suffixes: str) -> Callable[[str], Path]:
+    """Return an argparse type for a file to write, whose name may not be that of audio of another kind."""
+
+    def path_of(text: str) -> Path:
+        path = Path(text)
+        suffix = path.suffix.lower()
+        is_audio = suffix in _WRITERS or (mimetypes.types_map.get(suffix) or "").startswith(("audio/", "video/"))
+        if suffix not in suffixes and is_audio:
+            other = f", or write it by sonorant say {_WRITERS[suffix].format(suffix[1:])}" if suffix in _WRITERS else ""
+            raise argparse.ArgumentTypeError(f"{text} would be a {suffixes[0]} file; name it so{other}")
+        return path
+
+    return path_of
 
 
 def config_of(args: argparse.Namespace, encoding: str) -> SynthesisConfig:

@@ -5,7 +5,7 @@ import sys
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
 
-from sonorant.cli.config_arguments import whole_number
+from sonorant.cli.config_arguments import file_of, whole_number
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import ENCODINGS
 from sonorant.client.listening import audio_out
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group(
         "where the audio goes (give one; without any, it is played)"
     ).add_mutually_exclusive_group()
-    output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file")
-    output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file")
+    output.add_argument("--wav", type=file_of(".wav"), metavar="FILE", help="write a WAV file")
+    output.add_argument("--ogg", type=file_of(".ogg", ".opus"), metavar="FILE", help="write an Ogg Opus file")
     output.add_argument("--raw", action="store_true", help="write the bytes to stdout, as they come")
     sound = parser.add_argument_group("how it sounds")
     encodings = [name for name in ENCODINGS if name not in ("codes", "flac")]

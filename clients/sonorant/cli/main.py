@@ -134,6 +134,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args, rest = commands.parse_known_args(arguments)
     if args.run is doctor:
         args.settings = rest  # the server parses these itself
+    elif rest and "text" in args and not any(word.startswith("-") for word in rest):
+        args.text += rest  # argparse takes the words of a text only as far as the first option behind one
     elif rest:
         commands.error(f"unrecognized arguments: {' '.join(rest)}")
     elif args.run is None:

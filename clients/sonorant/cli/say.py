@@ -16,7 +16,7 @@ from typing import Any
 
 from sonorant.bench.arguments import positive
 from sonorant.cli import batch
-from sonorant.cli.config_arguments import add_config_arguments, config_of, whole_number
+from sonorant.cli.config_arguments import add_config_arguments, config_of, file_of, whole_number
 from sonorant.cli.progress import Progress
 from sonorant.cli.stdin import stdin_text
 from sonorant.cli.subtitles import FORMATS, subtitles
@@ -69,9 +69,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     output = parser.add_argument_group(
         "where the audio goes (give one; without any, it is played)"
     ).add_mutually_exclusive_group()
-    output.add_argument("--wav", type=Path, metavar="FILE", help="write a WAV file; - for stdout")
-    output.add_argument("--ogg", type=Path, metavar="FILE", help="write an Ogg Opus file; - for stdout")
-    output.add_argument("--codes", type=Path, metavar="FILE", help="write the model's codes, for `sonorant decode`")
+    output.add_argument("--wav", type=file_of(".wav"), metavar="FILE", help="write a WAV file; - for stdout")
+    output.add_argument(
+        "--ogg", type=file_of(".ogg", ".opus"), metavar="FILE", help="write an Ogg Opus file; - for stdout"
+    )
+    codes = file_of(".codes")
+    output.add_argument("--codes", type=codes, metavar="FILE", help="write the model's codes, for `sonorant decode`")
     output.add_argument("--out-dir", type=Path, metavar="DIR", help="write a file for each line of --file")
     output.add_argument("--raw", action="store_true", help="write the bytes to stdout, as they come")
 

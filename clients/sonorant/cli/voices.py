@@ -6,7 +6,7 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToJson
 
-from sonorant.cli.config_arguments import server_again, whole_number
+from sonorant.cli.config_arguments import file_of, server_again, whole_number
 from sonorant.client.client import SpeechClient
 from sonorant.client.configs import synthesis_config
 from sonorant.client.listening import audio_out
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
     command = commands.add_parser("preview", parents=[common], help="hear a voice say its preview text")
     command.add_argument("voice_id", metavar="ID")
-    command.add_argument("--wav", type=Path, metavar="FILE", help="write it to a file; default: play it")
+    command.add_argument("--wav", type=file_of(".wav"), metavar="FILE", help="write it to a file; default: play it")
     command.set_defaults(run=preview)
 
     command = commands.add_parser("delete", parents=[common], help="delete a stored voice")

@@ -14,14 +14,23 @@ from sonorant.service.voices.migration import Migration, migrate
 from sonorant.service.voices.opening import NoVoicesHere, open_named, open_to_read, open_to_rebuild
 from sonorant.service.voices.rebuilding import Rebuilt, rebuild
 
+HELP = {
+    "doctor": "doctor [SETTING...]: say what of this machine and of these settings passes, could be better or is "
+    "broken. Exit status 1 if anything is broken. The settings are those that 'sonorant-server --help' lists.",
+    "new-key": "new-key NAME: make a key for the caller of this name. Its table for the file of --api-keys goes to "
+    "stdout; the key, which is stored nowhere, to stderr.",
+    "voices": "voices migrate SOURCE TARGET: copy kept voices from one folder or database URL to another. "
+    "voices rebuild FOLDER [--owner NAME]: add the voices of files that the folder's list has not.",
+}
+
 
 def main() -> None:
     match sys.argv[1:]:
-        case ["new-key", name]:
+        case [command, *rest] if command in HELP and not {"-h", "--help"}.isdisjoint(rest):
+            print(f"usage: sonorant-server {HELP[command]}")
+            code = 0
+        case ["new-key", name] if not name.startswith("-"):
             code = _new_key(name)
-        case ["new-key", *_]:
-            print("sonorant-server: new-key takes one NAME, the caller who gets the key", file=sys.stderr)
-            code = 2
         case ["doctor", *settings]:
             config = parse_args(settings)
             code = doctor.run(config, number_of(config))
@@ -31,12 +40,8 @@ def main() -> None:
             code = _rebuild(folder, None)
         case ["voices", "rebuild", folder, "--owner", owner]:
             code = _rebuild(folder, owner)
-        case ["voices", *_]:
-            print(
-                "sonorant-server: use 'voices migrate SOURCE TARGET', each a folder or a URL, or "
-                "'voices rebuild FOLDER [--owner NAME]'",
-                file=sys.stderr,
-            )
+        case ["new-key" | "voices" as command, *_]:
+            print(f"sonorant-server: use {HELP[command]}", file=sys.stderr)
             code = 2
         case _:
             code = run(parse_args())

@@ -253,13 +253,13 @@ async def test_a_file_that_is_not_an_embedding_is_refused_with_its_name() -> Non
 
 async def test_words_of_a_text_need_no_quotes(tmp_path: Path) -> None:
     async with scripted_server() as (target, speech):
-        for words in (["two", "words", "--raw"], ["--raw", "two", "words"]):
+        for words in (["two", "words", "--raw"], ["--raw", "two", "words"], ["two", "--raw", "words"]):
             status, _, stderr = await sonorant("say", "--server", target, *words)
             assert status == 0, stderr
             assert speech.received[0].config.opening.text == "two words"
             speech.received.clear()
     async with served(FakeEngine()) as server:
-        status, stdout, stderr = await sonorant("explain", "two", "words", "--server", server.address)
+        status, stdout, stderr = await sonorant("explain", "two", "--server", server.address, "words")
     assert status == 0 and b'text      "two words"' in stdout, stderr
 
 
@@ -267,12 +267,36 @@ async def test_wrong_usage_is_told_in_one_line() -> None:
     status, stdout, stderr = await sonorant("say", "x", "--wav")
     assert (status, stdout) == (2, b"")
     assert stderr == "sonorant say: argument --wav: expected one argument; see sonorant say --help\n"
+    status, _, stderr = await sonorant("say", "x", "--seed", "1", "y", "--loud")
+    assert (status, stderr) == (2, "sonorant: unrecognized arguments: y --loud; see sonorant --help\n")
     status, _, stderr = await sonorant("voices", "mix", "duet", "anna", "ben")
     assert status == 2 and "'anna' is not VOICE=WEIGHT, such as anna=0.7" in stderr
     status, _, stderr = await sonorant("--hlep")
     assert (status, stderr) == (2, "sonorant: unrecognized arguments: --hlep; see sonorant --help\n")
     status, _, stderr = await sonorant()
     assert status == 2 and "speak a text" in stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "instead"),
+    [
+        (["say", "x", "--wav", "x.mp3"], "wav", "--file FILE --out-dir DIR --format mp3"),
+        (["say", "x", "--wav", "x.OGG"], "wav", "--ogg FILE"),
+        (["say", "x", "--ogg", "x.wav"], "ogg", "--wav FILE"),
+        (["say", "x", "--codes", "x.m4a"], "codes", ""),
+        (["decode", "x.codes", "--wav", "x.ulaw"], "wav", "--encoding mulaw --raw > FILE"),
+        (["voices", "preview", "ada", "--wav", "x.flac"], "wav", "--file FILE --out-dir DIR --format flac"),
+    ],
+)
+def test_a_file_is_what_its_name_says(
+    arguments: list[str], kind: str, instead: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.parser().parse_args(arguments)
+    other = f", or write it by sonorant say {instead}" if instead else ""
+    assert f": {arguments[-1]} would be a .{kind} file; name it so{other}; see " in capsys.readouterr().err
+    for name in ("x.wav", "take.2", "x", "-", "/dev/stdout"):
+        assert cli.parser().parse_args([*arguments[:-2], "--wav", name]).wav == Path(name)
 
 
 async def test_no_server_and_no_player_have_clear_messages() -> None:
