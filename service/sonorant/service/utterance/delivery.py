@@ -31,8 +31,8 @@ Message: TypeAlias = (
     | speak_pb2.FlushDone
     | synthesis_pb2.Warning
 )
-# How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
 MAX_LOST_WORDS = 64  # of a warning that names them
+# How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
 PHRASE_WAIT_S = 0.005
 SILENT_FRAMES = 8  # written at once; encoded as Opus they take some 7 ms
 
@@ -50,22 +50,20 @@ class Delivery:
         spec = speech.spec
         self._speech = speech
         self._spec = spec
-        self._audio = spec.audio
+        self._audio = spec.audio  # its format
         self._segments = speech.segments
         self._word_times = speech.word_times
         self._statistics = speech.statistics
         self._pacer = pacer
         self._part = part
         self._codes: list[audio_pb2.SegmentCodes] = []  # to be sent with the next audio
-        self._words_again: list[
-            TimedWord
-        ] = []  # words of audio that another session sent, to be sent with the next audio
+        self._words_again: list[TimedWord] = []  # of audio that another session sent; to be sent with the next audio
         self._packing = CodesHeader.of(spec.info) if spec.packs_codes else None
         self._started = False
         self.warnings: list[synthesis_pb2.Warning] = []  # that were sent
-        # Of segments that are over: words of which the model is given nothing, and those that it has passed over
-        self.lost_words: list[str] = []
-        self.skipped_words: list[str] = []
+        # Of segments that are over:
+        self.lost_words: list[str] = []  # of which the model is given nothing
+        self.skipped_words: list[str] = []  # that the model has passed over
         self._flush_id = 0
         # Of the current segment:
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
@@ -228,10 +226,10 @@ class Delivery:
     # Giving audio out
 
     def _begin_writing(self) -> None:
-        if self._speech.segment.speakable and not self._begun:
+        segment = self._speech.segment
+        if segment.speakable and not self._begun:
             self._begun = True
-            segment = self._speech.segment
-            self._encoded(self._writer.begin(self._speech.segment.sound, carries_on=segment.carried is not None))
+            self._encoded(self._writer.begin(segment.sound, carries_on=segment.carried is not None))
 
     async def _write_silence(self, known: Int16Array) -> None:
         """Encode silence in place of frames that the listener has, to be dropped: in pieces, as it may be many minutes.
@@ -253,22 +251,33 @@ class Delivery:
         most = max(1, int(self._pacer.max_chunk_ms / frame_ms)) if self._audio.may_join else 1
         if num_frames := min(most, speech.num_due):
             await self._pacer.wait(num_frames * frame_ms if self._audio.may_join else self._audio.frame_duration_ms)
-            if num_frames := min(num_frames, speech.num_due):  # some may have been taken back meanwhile
-                codes, samples = speech.frames.give(num_frames)
-                if self._spec.resumable and speech.frames.num_codes_taken < speech.frames.num_given:
-                    self._add_codes()
-                if len(samples):  # else it is silence at the beginning, which is not sent
-                    start_s = time.monotonic()
-                    self._encoded(self._writer.speech(samples, codes))
-                    if self._statistics.budget is None:
-                        self._statistics.encoded(time.monotonic() - start_s)
+            self._encode_frames(min(num_frames, speech.num_due))  # a revision may have taken some back meanwhile
         if speech.state is State.OVER and not speech.frames.num_waiting:
-            is_whole = speech.end is not None and speech.end.reason is FinishReason.COMPLETED
-            # Of a segment without a word, too, which has none: whoever resumes the utterance tells of each segment.
-            if self._spec.resumable and (is_whole or not speech.segment.speakable):
-                self._add_codes(complete=True)
-            speech.gave_all()
-            self._encoded(self._after() if is_whole or speech.end is None else self._writer.end())
+            self._encode_end()
+
+    def _encode_frames(self, num_frames: int) -> None:
+        """Give out the next frames, and encode them unless they are the silence at the beginning, which is not sent."""
+        if not num_frames:
+            return
+        frames = self._speech.frames
+        codes, samples = frames.give(num_frames)
+        if self._spec.resumable and frames.num_codes_taken < frames.num_given:
+            self._add_codes()
+        if len(samples):
+            start_s = time.monotonic()
+            self._encoded(self._writer.speech(samples, codes))
+            if self._statistics.budget is None:
+                self._statistics.encoded(time.monotonic() - start_s)
+
+    def _encode_end(self) -> None:
+        """Encode what follows the segment's last frame."""
+        speech = self._speech
+        is_whole = speech.end is not None and speech.end.reason is FinishReason.COMPLETED
+        # A segment without a word has no codes, but a client that resumes the utterance sends a record of each segment.
+        if self._spec.resumable and (is_whole or not speech.segment.speakable):
+            self._add_codes(complete=True)
+        speech.gave_all()
+        self._encoded(self._after() if is_whole or speech.end is None else self._writer.end())
 
     def _encoded(self, pieces: list[Piece]) -> None:
         """Keep what is to be sent. Drop the pieces that the listener has from another session."""

@@ -17,14 +17,13 @@ from sonorant.service.utterance.receipts import ProvenHeard, Receipts
 from sonorant.tts.v1 import audio_pb2, speak_pb2
 
 CHARS_PER_S = 15  # of English speech
-# Codec frames that the writer gets again to reach its old state. A resampler remembers 2 ms; an Opus encoder adapts
-# within some packets. The stretcher's state depends on all that came before, so with it nothing is shortened.
-_FRAMES_AGAIN = 1
 MAX_FRAMES = 20_000  # of all segments, 26 minutes; they stay in memory until the utterance is spoken
 MAX_PARTS = 4096  # segments, or places where text was committed; each costs time on the event loop
 MAX_RECEIVED_MS = 24 * 3600 * 1000
 MAX_WORD_MS = 10_000  # a mark whose word ends so long after the audio received is no mark
-_FRAMES_AGAIN_OPUS = 5
+# Codec frames that the writer gets again to reach its old state. A resampler remembers 2 ms; an Opus encoder adapts
+# within some packets. The stretcher's state depends on all that came before, so with it nothing is shortened.
+_FRAMES_AGAIN, _FRAMES_AGAIN_OPUS = 1, 5
 _OPUS = (audio_pb2.AUDIO_ENCODING_OPUS, audio_pb2.AUDIO_ENCODING_OGG_OPUS)
 
 
@@ -75,27 +74,10 @@ def check_resume(
     if received_ms > MAX_RECEIVED_MS:
         raise InvalidField("resume.received_samples", f"{resume.received_samples} are more than a day has")
     segments: list[KnownSegment] = []
-    so_far = 0
+    frames_left = MAX_FRAMES
     for number, told in enumerate(resume.segments):
-        path = f"resume.segments[{number}]"
-        if told.segment != number:
-            why = f"{told.segment} in place of {number}; join codes by segment, in order"
-            raise InvalidField(f"{path}.segment", why)
-        num_frames, rest = divmod(len(told.codes), 2 * info.num_codebooks)
-        if rest or num_frames > max_frames:
-            raise InvalidField(
-                f"{path}.codes",
-                f"{len(told.codes)} bytes are not up to {max_frames} frames of {2 * info.num_codebooks} bytes",
-            )
-        codes = np.frombuffer(told.codes, "<u2").astype(np.int16).reshape(num_frames, info.num_codebooks)
-        if (so_far := so_far + num_frames) > MAX_FRAMES:
-            raise InvalidField(f"{path}.codes", f"more than {MAX_FRAMES} frames in all; speak the rest as a new text")
-        if told.unsent_samples > num_frames * info.frame_samples:
-            raise InvalidField(
-                f"{path}.unsent_samples",
-                f"{told.unsent_samples} are more than {num_frames} frames have; send what came",
-            )
-        segments.append(KnownSegment(codes, told.complete, told.draw, told.unsent_samples))
+        segments.append(_known_segment(told, number, info, max_frames, frames_left))
+        frames_left -= len(segments[-1].codes)
     heard = None
     word_ends = [(mark.text_end, mark.end_ms) for mark in resume.marks if mark.end_ms <= received_ms + MAX_WORD_MS]
     if receipts is not None:
@@ -112,6 +94,28 @@ def check_resume(
         heard,
         tuple(word_ends),
     )
+
+
+def _known_segment(
+    told: audio_pb2.SegmentCodes, number: int, info: EngineInfo, max_frames: int, frames_left: int
+) -> KnownSegment:
+    """Check what a client told of segment `number`. `frames_left`: the most that it may have of those of all segments.
+    Raises InvalidField."""
+    path, frame_bytes = f"resume.segments[{number}]", 2 * info.num_codebooks
+    if told.segment != number:
+        why = f"{told.segment} in place of {number}; join codes by segment, in order"
+        raise InvalidField(f"{path}.segment", why)
+    num_frames, rest = divmod(len(told.codes), frame_bytes)
+    if rest or num_frames > max_frames:
+        why = f"{len(told.codes)} bytes are not up to {max_frames} frames of {frame_bytes} bytes"
+        raise InvalidField(f"{path}.codes", why)
+    if num_frames > frames_left:
+        raise InvalidField(f"{path}.codes", f"more than {MAX_FRAMES} frames in all; speak the rest as a new text")
+    if told.unsent_samples > num_frames * info.frame_samples:
+        why = f"{told.unsent_samples} are more than {num_frames} frames have; send what came"
+        raise InvalidField(f"{path}.unsent_samples", why)
+    codes = np.frombuffer(told.codes, "<u2").astype(np.int16).reshape(num_frames, info.num_codebooks)
+    return KnownSegment(codes, told.complete, told.draw, told.unsent_samples)
 
 
 @dataclass(slots=True, eq=False)

@@ -107,17 +107,12 @@ class Utterance:
     def accept(self, text: str) -> None:
         """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
         check_text(text, self._max_chars, "text", self.segmenter.num_chars)
-        num_charged = len(text) - (0 if self._free is None else self._free.take(text))
-        if num_charged and self._charge is not None:
-            self._charge(num_charged)
+        self._pay(len(text) - (0 if self._free is None else self._free.take(text)))
 
     def push(self, text: str) -> None:
         """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
         self.segments.written.append(text)
-        if (
-            not self.statistics.first_text_s and self.spec.written_as == PLAIN
-        ):  # of markup, only what is said counts, once it is committed
-            self.statistics.text(text)
+        self._note_first_text(text)
         begin = 0
         if self._resumption is not None:  # commit where the session that began the utterance did so during a pause
             start = self.segmenter.num_chars
@@ -153,16 +148,13 @@ class Utterance:
         self.word_times.revise_text(segment.start_char)
         self.segments.written = [before, first]
         lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.spec.info.frame_rate_hz)
-        more = len(text) + min(lost_chars, len(written) - at.from_char) - (len(written) - at.from_char)
-        if more > 0 and self._charge is not None:
-            self._charge(more)
-        if not self.statistics.first_text_s and self.spec.written_as == PLAIN:
-            self.statistics.text(first)
+        replaced_chars = len(written) - at.from_char
+        self._pay(len(text) + min(lost_chars, replaced_chars) - replaced_chars)
+        self._note_first_text(first)
         self._commit(events)
         flush_ids = [end.flush_id for end in ends if end.flush_id is not None]
-        return speak_pb2.Revised(from_char=at.from_char, text_char=at.text_char, flush_ids=flush_ids), text[
-            len(first) :
-        ]
+        revised = speak_pb2.Revised(from_char=at.from_char, text_char=at.text_char, flush_ids=flush_ids)
+        return revised, text[len(first) :]
 
     def flush(self, flush_id: int, pause_ms: int = 0, *, carries_on: bool = False) -> None:
         """End the segment here. Raises LimitReached, InvalidField or InvalidSynthesis."""
@@ -201,24 +193,21 @@ class Utterance:
         """
         if self._speech.is_set_back:
             return False
-        for number, segment in enumerate(self.segments):
-            if segment.stream is None:
-                if not segment.speakable:
-                    if segment.end is None:
-                        return False
-                    continue
-                # Only in its turn is it known how many frames are left, or which frames it continues.
-                if number > 0 and (self.spec.max_frames_given or segment.carries_on):
-                    return False
-                if self.segments.may_be_phrase(segment):
-                    return False
-                try:
+        for segment in self.segments:
+            if segment.stream is None and not segment.speakable and segment.end is not None:
+                continue  # there is nothing to say in it
+            if segment.stream is None and self._may_open_early(segment):
+                with suppress(EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
                     self.segments.open(segment, PREFILL_FRAMES)
-                except (EngineOverloaded, EngineUnavailable):  # it is tried again in its turn
-                    return False
             if segment.stream is None or not segment.stream.ended:
                 return False
         return self.segmenter.ended
+
+    def _may_open_early(self, segment: Segment) -> bool:
+        """Whether all is known that the segment's stream depends on, before its turn has come."""
+        # Only in its turn is it known how many frames are left, or which frames it continues.
+        depends = segment is not self.segments.current and (self.spec.max_frames_given or segment.carries_on)
+        return segment.speakable and not depends and not self.segments.may_be_phrase(segment)
 
     def pass_place_on(self, following: "Utterance", *, is_over: bool = False) -> None:
         """Give the place in the engine to the next utterance, if that has something to say to the same checkpoint, and
@@ -277,11 +266,10 @@ class Utterance:
         return events + self.segmenter.push_said(text[begin:])
 
     def _commit(self, events: Iterable[Event]) -> None:
-        if self.spec.lexicon.entries and self._charge is not None:  # charged as if it had been written out
+        if self.spec.lexicon.entries:  # charged as if it had been written out
             self._longer_chars += sum(len(each.spoken) - len(each.written) for each in events if isinstance(each, Text))
-            if (more := self._longer_chars - self._charged_longer_chars) > 0:
-                self._charge(more)
-                self._charged_longer_chars = self._longer_chars
+            self._pay(self._longer_chars - self._charged_longer_chars)
+            self._charged_longer_chars = max(self._longer_chars, self._charged_longer_chars)
         for event in events:
             segment = self.segments.apply(event)
             match event:
@@ -294,9 +282,17 @@ class Utterance:
             if self._free is not None and isinstance(event, EndSegment) and not event.last:
                 begun = self.segments.last
                 start_char = self.segmenter.reading.written_end(begun.start_char)
-                due = self._free.begin_segment(begun.number, start_char, event.pause_ms)
-                if due and self._charge is not None:
-                    self._charge(due)
+                self._pay(self._free.begin_segment(begun.number, start_char, event.pause_ms))
+
+    def _pay(self, num_chars: int) -> None:
+        """Charge characters to the caller, if its text is limited. Raises LimitReached."""
+        if num_chars > 0 and self._charge is not None:
+            self._charge(num_chars)
+
+    def _note_first_text(self, text: str) -> None:
+        """Note when the first text came. Of markup only what is said counts, once it is committed."""
+        if not self.statistics.first_text_s and self.spec.written_as == PLAIN:
+            self.statistics.text(text)
 
 
 def _spoken(events: Sequence[Event]) -> list[str | None]:

@@ -107,16 +107,13 @@ class WordTimes:
         self._speed = speed
         self.segmenter = segmenter
         self._num_chars = 0
-        self._parts = deque(
-            [TimedSegment(speed)]
-        )  # text is added to the last; the words of the first are being reported
+        # Text is added to the last one; the words of the first are being reported.
+        self._parts = deque([TimedSegment(speed)])
         # All times here are of the audio as it is sent.
         self._start_ms = 0.0  # of the first part
         self._at_ms = 0.0  # the earliest time at which its next word can begin
-        self._told_ms = 0.0  # everything up to here was reported: no later word may begin before
-        self._open: tuple[TimedSegment, int, float] | None = (
-            None  # the last word, if its end was not known; see `_close`
-        )
+        self._reported_ms = 0.0  # all up to here was reported: no later word may begin before
+        self._open: tuple[TimedSegment, int, float] | None = None  # the last word, if its end was not known
         self._moved_ms = 0.0  # when the last word that the engine reported is usually over
         self._ends_ms = [0.0]  # when each reported word ends, and ...
         self._text_ends = [0]  # ... its end in the text
@@ -234,17 +231,21 @@ class WordTimes:
                 if not part.words and not is_over:  # words that come later cannot begin earlier
                     self._at_ms = max(self._at_ms, until_ms)
             if not is_over:
-                self._told_ms = max(self._told_ms, until_ms)
+                self._reported_ms = max(self._reported_ms, until_ms)
                 return words
-            assert part.text_end is not None, "it is over"
-            for index in range(len(self._ends_ms) - 1, -1, -1):
-                if self._ends_ms[index] <= end_ms:
-                    break
-                self._ends_ms[index] = end_ms  # the word was estimated too long
-            self._told(end_ms, part.text_end)
-            self._parts.popleft()
-            self._start_ms = end_ms
-            self._at_ms = max(self._at_ms, end_ms)  # reported times stay
+            self._leave(part, end_ms)
+
+    def _leave(self, part: TimedSegment, end_ms: float) -> None:
+        """Go on to the next part, as all words of the first one are reported, and its audio ends at `end_ms`."""
+        assert part.text_end is not None, "it is over"
+        for index in range(len(self._ends_ms) - 1, -1, -1):
+            if self._ends_ms[index] <= end_ms:
+                break
+            self._ends_ms[index] = end_ms  # the word was estimated too long
+        self._reported(end_ms, part.text_end)
+        self._parts.popleft()
+        self._start_ms = end_ms
+        self._at_ms = max(self._at_ms, end_ms)  # reported times stay
 
     def position(self, heard_ms: float) -> int:
         """Return how far the text was heard, in whole words."""
@@ -275,7 +276,7 @@ class WordTimes:
         """Return when the part's next word begins, and how late that is by the engine's report; None if not known."""
         if self._ended_before_ms(part) is not None:
             return self._ends_ms[-1], None
-        earliest_ms = max(self._at_ms, self._told_ms)
+        earliest_ms = max(self._at_ms, self._reported_ms)
         if part.reached_ms is None or not part.has_told:  # the first word begins with the first sound
             # That sound may be in audio that went out before it was measured.
             return earliest_ms, None if part.reached_ms is None else 0.0
@@ -313,7 +314,7 @@ class WordTimes:
         part.has_told = True
         part.units_left -= num_units
         self._at_ms = ends_ms
-        self._told(ends_ms, start + len(text))
+        self._reported(ends_ms, start + len(text))
         begin, end = self.segmenter.reading.written_begin(start), self.segmenter.reading.written_end(start + len(text))
         estimated = late_ms is None or late_ms > REPORT_MS
         return TimedWord(text, begin, end, round(begins_ms), round(ends_ms), estimated)
@@ -375,6 +376,6 @@ class WordTimes:
             part.units += num_units
             part.units_left += num_units
 
-    def _told(self, end_ms: float, text_end: int) -> None:
+    def _reported(self, end_ms: float, text_end: int) -> None:
         self._ends_ms.append(max(end_ms, self._ends_ms[-1]))
         self._text_ends.append(text_end)
