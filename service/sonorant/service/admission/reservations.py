@@ -120,12 +120,8 @@ class Reservation:
         """
         is_kept, caller = self._kept is not None, self._all.caller_for_engine
         is_heavy = bool(caller) and self._all.is_heavy
-        num_ahead = spare = 0
-        if not is_kept:  # it must leave some places free
-            if self._ticket is None and self._queue.tickets:
-                num_ahead = self._queue.num_ahead_of_newcomer(self._rank(is_heavy), self._all.caller)
-            for_others = self._all.engine.info.max_streams // FOR_OTHERS if is_heavy or self._is_background else 0
-            spare = self._all.num_kept[self._checkpoint] + for_others + num_ahead
+        num_ahead = 0 if is_kept else self._num_ahead(is_heavy)
+        spare = 0 if is_kept else num_ahead + self._num_for_others(is_heavy)
         permit = self._all.enter() if caller else Permit(_uncounted)
         try:
             stream = self._all.engine.open(
@@ -200,6 +196,18 @@ class Reservation:
 
     def _keep(self) -> None:
         self._stream, self._kept = None, self._all.keep(self._checkpoint)
+
+    def _num_ahead(self, is_heavy: bool) -> int:
+        """How many waiting utterances go before this one, if it comes without having waited."""
+        if self._ticket is not None or not self._queue.tickets:
+            return 0
+        return self._queue.num_ahead_of_newcomer(self._rank(is_heavy), self._all.caller)
+
+    def _num_for_others(self, is_heavy: bool) -> int:
+        """How many places a new utterance leaves free: those that are kept, and the share of other callers."""
+        must_share = is_heavy or self._is_background
+        share = self._all.engine.info.max_streams // FOR_OTHERS if must_share else 0
+        return self._all.num_kept[self._checkpoint] + share
 
     def _rank(self, is_heavy: bool) -> Rank:
         if self._is_background:

@@ -169,14 +169,17 @@ class ServedSession:
         if self._drain_ms is not None:
             self._say_go_away()
         if config.HasField("opening"):
-            opening = config.opening
-            check_utterance_id(opening.utterance_id)
-            await self._text(opening.utterance_id or None, opening.text, arrived_s=self._call.arrived_s)
-            if opening.end:
-                await self._end(opening.utterance_id or self._current_id)
-            if (entry := self._turns.current) is not None:
-                await self._start(entry)
+            await self._take_opening(config.opening)
         self.outbox.wake()
+
+    async def _take_opening(self, opening: speak_pb2.Opening) -> None:
+        """Take the text that came with the config."""
+        check_utterance_id(opening.utterance_id)
+        await self._text(opening.utterance_id or None, opening.text, arrived_s=self._call.arrived_s)
+        if opening.end:
+            await self._end(opening.utterance_id or self._current_id)
+        if (entry := self._turns.current) is not None:
+            await self._start(entry)
 
     async def _resume(self, utterance_id: str, resume: speak_pb2.Resume) -> None:
         """Resume an utterance. If that fails, only this utterance ends."""
@@ -306,27 +309,34 @@ class ServedSession:
             follows=bool(self._turns.open or self._turns.over),
             arrived_s=arrived_s,
         )
-        while utterance_id is None:
+        wanted, gone = (self._configured.utterance, self._configured.gone) if spec is None else (spec, None)
+        self._current_id = self._minted_id() if utterance_id is None else utterance_id
+        entry = self._turns.begin(Utterance(self._current_id, wanted, self._allowance, beginning))
+        if error := self._refusal() or gone or wanted.why_too_slow(session.asked_lead_ms) or self._too_many_open():
+            self._turns.stop(entry, error)
+        return entry
+
+    def _minted_id(self) -> str:
+        """Return an id that no utterance of the session lately had."""
+        while True:
             self._num_minted += 1
             minted = f"u{self._num_minted}"
             if minted not in self._turns.open and minted not in self._turns.over:
-                utterance_id = minted
-        self._current_id = utterance_id
-        wanted = spec or self._configured.utterance
-        entry = self._turns.begin(Utterance(utterance_id, wanted, self._allowance, beginning))
+                return minted
+
+    def _refusal(self) -> RequestError | None:
+        """Why the session begins no utterance any more, if it does not."""
         keys = self._parts.keys
         if keys is not None and not keys.has(self._call.caller):
-            self._turns.stop(entry, unknown_key())
-        elif self._drain_ms is not None:
-            self._turns.stop(entry, Draining("the server is draining: open a new session for the next utterance"))
-        elif spec is None and self._configured.gone is not None:
-            self._turns.stop(entry, self._configured.gone)
-        elif (too_slow := wanted.why_too_slow(session.asked_lead_ms)) is not None:
-            self._turns.stop(entry, too_slow)
-        elif len(self._turns.open) > MAX_OPEN_UTTERANCES:
-            limit = LimitReached("utterances", f"{MAX_OPEN_UTTERANCES} utterances are open; wait for one to be done")
-            self._turns.stop(entry, limit)
-        return entry
+            return unknown_key()
+        if self._drain_ms is not None:
+            return Draining("the server is draining: open a new session for the next utterance")
+        return None
+
+    def _too_many_open(self) -> RequestError | None:
+        if len(self._turns.open) <= MAX_OPEN_UTTERANCES:
+            return None
+        return LimitReached("utterances", f"{MAX_OPEN_UTTERANCES} utterances are open; wait for one to be done")
 
     def _leave(self, utterance_id: str | None) -> None:
         """ "" no longer means this utterance."""
