@@ -349,24 +349,12 @@ class Engine:
                     budgets[run_id] = record.budget(now_s)
                 case PcmBatch():
                     self._deliver_batch(record, budgets)
-                case TextPositions(run_ids, frame_indices, positions):
-                    for run_id, frame, position in zip(
-                        run_ids.tolist(), frame_indices.tolist(), positions.tolist(), strict=True
-                    ):
-                        stream = self._running[run_id]
-                        assert isinstance(stream, EngineStream), "only streams with a talker have text positions"
-                        assert stream.text_times is not None, "it has asked for them"
-                        stream.text_times.add_position(frame, position)
+                case TextPositions():
+                    self._deliver_positions(record)
                 case SilentStream(run_id, num_frames):
                     self._running[run_id].on_silence(num_frames)
-                case EndStream(run_id, end):
-                    ended = self._running.pop(run_id)
-                    if end.reason is FinishReason.YIELDED:
-                        self.placement.on_yielded(ended)
-                    elif not ended.has_another_run(end):
-                        self.placement.end(ended, end)
-                    if not self._talks:
-                        self._tell_spoken(False)
+                case EndStream():
+                    self._deliver_end(record)
 
     def _deliver_batch(self, batch: PcmBatch, budgets: dict[int, StreamBudget]) -> None:
         streams = [self._running[run_id] for run_id in batch.stream_ids.tolist()]
@@ -380,6 +368,23 @@ class Engine:
             self._tell_spoken(True)
         if self.placement.verdicts.reported:
             self.placement.verdicts.acquit(streams)
+
+    def _deliver_positions(self, batch: TextPositions) -> None:
+        rows = zip(batch.stream_ids.tolist(), batch.frame_indices.tolist(), batch.positions.tolist(), strict=True)
+        for run_id, frame, position in rows:
+            stream = self._running[run_id]
+            assert isinstance(stream, EngineStream), "only streams with a talker have text positions"
+            assert stream.text_times is not None, "it has asked for them"
+            stream.text_times.add_position(frame, position)
+
+    def _deliver_end(self, record: EndStream) -> None:
+        stream = self._running.pop(record.stream_id)
+        if record.end.reason is FinishReason.YIELDED:
+            self.placement.on_yielded(stream)
+        elif not stream.has_another_run(record.end):
+            self.placement.end(stream, record.end)
+        if not self._talks:
+            self._tell_spoken(False)
 
     async def has_spoken(self) -> bool:
         """Wait for audio of the streams that run here; return False if they end before any."""

@@ -111,23 +111,23 @@ class Placement:
     def _on_verdict(
         self, culprit: KeptStream | None, running: Sequence[KeptStream], cancelled: AbstractSet[KeptStream], reason: str
     ) -> None:
-        detail = f"the engine became unavailable: {reason}"
+        unavailable = local_end(FinishReason.UNAVAILABLE, f"the engine became unavailable: {reason}")
         for stream in running:
-            if stream not in self._home:  # it has ended meanwhile
-                continue
-            if stream in cancelled:
+            if stream not in self._home:
+                pass  # it has ended meanwhile
+            elif stream in cancelled:
                 self.end(stream, local_end(FinishReason.CANCELLED))
             elif stream is culprit:
                 self.end(stream, local_end(FinishReason.FAILED, f"workers went down twice at this utterance: {reason}"))
             elif not stream.outlives_workers:
-                self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
+                self.end(stream, unavailable)
             elif stream.is_runnable:
                 self._waiting[stream] = None
         if done := [stream for stream in running if stream not in self._waiting]:
             self.verdicts.acquit(done)
         if all(each.state in OVER for each in self._pairs):
             for stream in list(self._home):
-                self.end(stream, local_end(FinishReason.UNAVAILABLE, detail))
+                self.end(stream, unavailable)
         self.place_waiting()
 
     # Decisions
