@@ -22,7 +22,7 @@ from sonorant.engine import (
     StreamEnd,
     UnknownSpeaker,
 )
-from sonorant.engine.workers.worker_pair import Workers
+from sonorant.engine.workers.workers import Workers
 from tests.engine.one_engine import OwnedEngine, start_engine, work_when_idle
 from tests.engine.speech import Heard, assert_same_speech, listen, say, speech, until_idle
 

@@ -33,7 +33,7 @@ from sonorant.engine import (
 )
 from sonorant.engine.serving import pool
 from sonorant.engine.serving.warm_up import warm_up
-from sonorant.engine.workers.worker_pair import Workers
+from sonorant.engine.workers.workers import Workers
 from tests.child_pids import child_names, child_pids
 from tests.engine.speech import Heard, assert_same_speech, listen
 from tests.tiny_checkpoint import QUICK, write_tiny_checkpoint

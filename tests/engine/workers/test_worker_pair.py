@@ -38,7 +38,7 @@ from sonorant.engine.ipc.ring import Ring
 from sonorant.engine.types import PromptPlan
 from sonorant.engine.workers import worker_pair
 from sonorant.engine.workers.ring_sizes import RingSizes
-from sonorant.engine.workers.worker_pair import Workers
+from sonorant.engine.workers.workers import Workers
 from tests.child_pids import child_pids
 from tests.engine.one_engine import OwnedEngine, start_engine
 from tests.engine.processes import run_engine

@@ -206,11 +206,20 @@ class Batcher:
         for stream in list(self._with_reference.values()):
             self._begin_behind_kept_reference(stream)
         latest_s = now + self._pace.margin_s
-        batch: list[DecodedStream] = []
-        num_frames = 0  # the same for each stream of the batch
-        is_heard = True  # also the same for each
         new_slots = list[tuple[int, int]]()
-        candidates = self._due.candidates(now, latest_s)
+        batch, num_frames, is_heard = self._choose(self._due.candidates(now, latest_s), new_slots)
+        new_slots += self._slots_ahead()
+        self.wait_s = None if batch else self._due.wait_s(now, latest_s)
+        copies, self._copies = self._copies, []
+        return self._plan(batch, num_frames, is_heard, copies, new_slots, is_urgent=False)
+
+    def _choose(
+        self, candidates: list[DecodedStream], new_slots: list[tuple[int, int]]
+    ) -> tuple[list[DecodedStream], int, bool]:
+        """Return the streams of the next call, how many frames of each, and whether these are heard: as the first
+        candidate with a slot needs it. Slots that are given are added to `new_slots`."""
+        batch: list[DecodedStream] = []
+        num_frames, is_heard = 0, True  # the same for each stream of the batch
         if any(self._lacks_slot(stream) for stream in candidates):
             candidates.sort(key=lambda stream: not (stream.is_background and stream.end))
         sizes = list(map(self._size_of_next, candidates))
@@ -230,10 +239,7 @@ class Batcher:
                 continue
             batch.append(stream)
             num_frames, is_heard = size, num_unheard <= 0
-        new_slots += self._slots_ahead()
-        self.wait_s = None if batch else self._due.wait_s(now, latest_s)
-        copies, self._copies = self._copies, []
-        return self._plan(batch, num_frames, is_heard, copies, new_slots, is_urgent=False)
+        return batch, num_frames, is_heard
 
     def urgent_batch(self) -> DecodePlan:
         """Return what to decode while a call is under way: as many frames as a first chunk has, of streams whose
@@ -307,10 +313,9 @@ class Batcher:
         num_frames = min(len(stream.pending), stream.chunk_frames)
         return self._sizes.padded(num_frames) if stream.end else self._sizes.whole(num_frames)
 
-    def apply(
-        self, plan: DecodePlan, samples: Int16Array | Float32Array
-    ) -> list[PcmRecord]:  # [rows, frames * frame_samples]
-        """Account for the audio of the batch and return the records for the service. They hold `samples` itself."""
+    def apply(self, plan: DecodePlan, samples: Int16Array | Float32Array) -> list[PcmRecord]:
+        """Account for the audio of the batch, `samples` [rows, frames * frame_samples], and return the records for the
+        service. They hold `samples` itself."""
         if len(samples) != len(plan.slots):
             raise RuntimeError(f"the runner returned {len(samples)} rows, {len(plan.slots)} were to be decoded")
         batch = self._take_call(plan, is_heard=True)

@@ -301,24 +301,27 @@ class FusedSteps:
 
     def _add_voices(self, rows: Sequence[PrefillRow]) -> bool:
         """Put the speaker embeddings and reference frames of prompt rows in `_voice`; False if there are none."""
-        first = 0
-        any_voice = False
+        has_any, first = False, 0
         for row in rows:
-            if row.x_vector is None and row.reference_codes is None:
-                first += row.stop - row.start
-                continue
-            items = np.array(row.plan.codec_items[row.start : row.stop])
-            if row.x_vector is not None and (at := np.flatnonzero(items == X_VECTOR)).size:
-                x_vector = upload(row.x_vector, self._device).to(self._voice.dtype)
-                self._voice[upload(first + at, self._device)] = x_vector
-                any_voice = True
-            if row.reference_codes is not None and (at := np.flatnonzero(items <= REFERENCE_FRAME)).size:
-                codes = upload(row.reference_codes[REFERENCE_FRAME - items[at]].astype(np.int64), self._device)
-                frames = sum_embeddings(codes, self._tables, self._table_starts)
-                self._voice[upload(first + at, self._device)] = frames
-                any_voice = True
-            first += len(items)
-        return any_voice
+            if row.x_vector is not None or row.reference_codes is not None:
+                has_any |= self._add_voice(row, first)
+            first += row.stop - row.start
+        return has_any
+
+    def _add_voice(self, row: PrefillRow, first: int) -> bool:
+        """Put what a prompt's rows have of a voice in `_voice`, from row `first` on; False if that is nothing."""
+        items = np.array(row.plan.codec_items[row.start : row.stop])
+        has_any = False
+        if row.x_vector is not None and (at := np.flatnonzero(items == X_VECTOR)).size:
+            x_vector = upload(row.x_vector, self._device).to(self._voice.dtype)
+            self._voice[upload(first + at, self._device)] = x_vector
+            has_any = True
+        if row.reference_codes is not None and (at := np.flatnonzero(items <= REFERENCE_FRAME)).size:
+            codes = upload(row.reference_codes[REFERENCE_FRAME - items[at]].astype(np.int64), self._device)
+            frames = sum_embeddings(codes, self._tables, self._table_starts)
+            self._voice[upload(first + at, self._device)] = frames
+            has_any = True
+        return has_any
 
 
 def _mixed_rows(prefills: Sequence[PrefillRow], decodes: DecodeRows, padding_slot: int) -> Int64Array:

@@ -199,12 +199,11 @@ class Scheduler:
             self._under_way.add(plan, sampling)
         return plan
 
-    def locate(
-        self, plan: StepPlan, text_logits: Float32Array | None
-    ) -> None:  # [decode rows that are watched, WINDOW]
+    def locate(self, plan: StepPlan, text_logits: Float32Array | None) -> None:
         """Find where in their texts the step's streams are. `apply` returns that ahead of their frames.
 
-        Call it once, after `apply` of the step before and before the next `next_step`.
+        `text_logits` [decode rows that are watched, WINDOW]; None without an alignment head. Call it once, after
+        `apply` of the step before and before the next `next_step`.
         """
         streams = self._under_way.newest(plan)
         if plan is self._located:
@@ -224,27 +223,20 @@ class Scheduler:
             for stream in watched:
                 self._rows.changed(stream)
 
-    def apply(self, plan: StepPlan, codes: Int16Array) -> list[FrameRecord]:  # [rows that sample, codebooks]
-        """Account for the result of the step and return the records for Code2Wav. They may hold `codes` itself."""
+    def apply(self, plan: StepPlan, codes: Int16Array) -> list[FrameRecord]:
+        """Account for the result of the step, `codes` [rows that sample, codebooks], and return the records for
+        Code2Wav. They may hold `codes` itself."""
         if len(codes) != len(plan.stream_ids):
             raise RuntimeError(f"the runner returned {len(codes)} rows, {len(plan.stream_ids)} were to sample")
         stepped = self._under_way.take(plan)
         now = self._clock()
-        first_frames = stepped[: len(stepped) - len(plan.decodes)]
         if not stepped:
             return []
-        firsts = codes[:, 0]
-        for stream, first in zip(first_frames, firsts.tolist(), strict=False):
+        first_frames = stepped[: len(stepped) - len(plan.decodes)]
+        for stream, first in zip(first_frames, codes[:, 0].tolist(), strict=False):
             if stream.is_open and first != BROKEN:  # else the prompt's pages are broken, too, and must not be shared
                 self._capacity.share_prompt(stream)
-        is_over = (firsts == self._eos_id) | (firsts == BROKEN)
-        are_open = [stream.is_open for stream in stepped]
-        made, over = stepped, list[tuple[TalkerStream, int]]()
-        if is_over.any() or not all(are_open):
-            rows = list(zip(stepped, firsts.tolist(), is_over.tolist(), are_open, strict=True))
-            over = [(stream, first) for stream, first, ends, is_open in rows if ends and is_open]
-            made = [stream for stream, _, ends, is_open in rows if is_open and not ends]
-            codes = codes[np.array(are_open) & ~is_over]
+        made, codes, over = self._frames_and_ends(stepped, codes)
         if made:
             self._records.append(
                 FrameBatch(
@@ -261,8 +253,8 @@ class Scheduler:
             stream.num_frames += 1
             if stream.num_frames >= stream.stop_at:
                 at_limit.append(stream)
-        for stream, first in over:
-            if first == BROKEN:
+        for stream, is_broken in over:
+            if is_broken:
                 self._end(stream, FinishReason.NO_SCORES, NO_SCORES)
             else:
                 self._end(stream, FinishReason.COMPLETED)
@@ -272,6 +264,22 @@ class Scheduler:
         for stream, detail in self._suspects.repeating(made, codes):
             self._end(stream, FinishReason.RUNAWAY, detail)
         return self._take_records()
+
+    def _frames_and_ends(
+        self, stepped: list[TalkerStream], codes: Int16Array
+    ) -> tuple[list[TalkerStream], Int16Array, list[tuple[TalkerStream, bool]]]:
+        """Return the open streams that made a frame, their `codes` [streams, codebooks], and the open streams that
+        ended, each with whether its scores are not finite."""
+        firsts = codes[:, 0]
+        is_broken = firsts == BROKEN
+        is_over = is_broken | (firsts == self._eos_id)
+        are_open = [stream.is_open for stream in stepped]
+        if all(are_open) and not is_over.any():
+            return stepped, codes, []
+        is_open = np.array(are_open)
+        makes = is_open & ~is_over
+        over = [(stepped[row], bool(is_broken[row])) for row in np.flatnonzero(is_open & is_over).tolist()]
+        return [stepped[row] for row in np.flatnonzero(makes).tolist()], codes[makes], over
 
     def _admit(self, now: float) -> None:
         while True:
