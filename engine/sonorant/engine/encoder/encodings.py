@@ -213,26 +213,11 @@ class Encodings:
                 self._done(job)
 
     async def _work(self, lane: int, job: _Job, taken_s: float) -> "tuple[EncoderAnswer, Spent] | EngineError":
-        if lane in self._decoders and self._decoders[lane].child.is_dead:  # it died while idle
-            await self._stop_decoder(lane)
-        while lane not in self._decoders:
-            try:
-                await self._start_decoder(lane)
-            except EngineError as error:
-                log.error("%s; trying again", error)
-                await asyncio.sleep(START_AGAIN_S)
-        job.decoding = asyncio.create_task(self._decode(lane, job), name="decoding")
-        try:
-            await asyncio.wait([job.decoding])
-        except asyncio.CancelledError:
-            job.decoding.cancel()
-            await asyncio.wait([job.decoding])
-            raise
-        decoding_task, job.decoding = job.decoding, None
-        if decoding_task.cancelled():  # its callers have left
+        await self._ensure_decoder(lane)
+        found, decoded_s = await self._decode_unless_left(lane, job), time.monotonic()
+        if found is None:
             await self._stop_decoder(lane)
             return EngineUnavailable("its callers have left")
-        found, decoded_s = decoding_task.result(), time.monotonic()
         want = job.upload.want
         if want is Want.NOTHING:
             answer = EncoderAnswer(found.recording)
@@ -240,6 +225,29 @@ class Encodings:
             answer = await job.encoder.encode(found, job.line, with_codes=want is Want.X_VECTOR_AND_CODES)
             self._known.put(_key(job.encoder, job.upload), answer)
         return answer, Spent(taken_s - job.begun_s, decoded_s - taken_s, time.monotonic() - decoded_s)
+
+    async def _ensure_decoder(self, lane: int) -> None:
+        """Replace the lane's process if it died while idle, or could not be started before."""
+        if lane in self._decoders and self._decoders[lane].child.is_dead:
+            await self._stop_decoder(lane)
+        while lane not in self._decoders:
+            try:
+                await self._start_decoder(lane)
+            except EngineError as error:
+                log.error("%s; trying again", error)
+                await asyncio.sleep(START_AGAIN_S)
+
+    async def _decode_unless_left(self, lane: int, job: _Job) -> Decoded | None:
+        """Decode the recording; return None if all its callers have left meanwhile, which cancels `job.decoding`."""
+        task = job.decoding = asyncio.create_task(self._decode(lane, job), name="decoding")
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])
+            raise
+        job.decoding = None
+        return None if task.cancelled() else task.result()
 
     async def _decode(self, lane: int, job: _Job) -> Decoded:
         rate_hz = job.encoder.sample_rate_hz

@@ -72,6 +72,15 @@ class Segment:
             self.ready.clear()
             await self.ready.wait()
 
+    def add(self, spoken: str) -> None:
+        """Add text to be spoken. Raises InvalidSynthesis."""
+        if self.spoken and (before := self.spoken[-1]) is not None:
+            self.spoken[-1] = before + spoken  # a stream that comes later takes one piece, which costs less
+        else:
+            self.spoken.append(spoken)
+        if self.stream is not None:
+            self.stream.push_text(spoken)
+
     def close(self, end: EndSegment) -> None:
         """End the text. Raises InvalidSynthesis."""
         self.end = end
@@ -172,17 +181,10 @@ class Segments:
                 if manner is not segment.manner:
                     segment.manner, segment.sound = manner, self._spec.audio.varied(manner.gain_db, manner.speed)
                     self.fastest = max(self.fastest, segment.sound.speed)
-                if not spoken:
-                    return segment
-                if segment.spoken and (before := segment.spoken[-1]) is not None:
-                    segment.spoken[-1] = before + spoken  # a stream that comes later takes one piece, which costs less
-                else:
-                    segment.spoken.append(spoken)
-                if segment.stream is not None:
-                    segment.stream.push_text(spoken)
-                if not segment.speakable and is_speakable(spoken):
-                    segment.speakable = spoken.isascii() or self._spec.info.gives_letters(spoken)
-                    if segment.speakable:
+                if spoken:
+                    segment.add(spoken)
+                    if not segment.speakable and self._has_word(spoken):
+                        segment.speakable = True
                         segment.ready.set()
             case EndSegment(last=last, carries_on=carries_on, by_length=by_length):
                 segment.close(event)
@@ -191,6 +193,10 @@ class Segments:
                     number, is_whole = segment.number + 1, by_length and self._spec.info.whole_after_cut
                     self._segments.append(Segment(self._spec.audio, number, start_char, carries_on, is_whole))
         return segment
+
+    def _has_word(self, spoken: str) -> bool:
+        """Whether there is something to say in it for which the checkpoint has letters."""
+        return is_speakable(spoken) and (spoken.isascii() or self._spec.info.gives_letters(spoken))
 
     def at(self, char: int) -> Segment:
         """Return the segment that contains an offset of the text; of two that meet there, the later one."""
