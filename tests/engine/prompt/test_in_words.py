@@ -28,8 +28,9 @@ PARTS = [
     "TV",
     "A",
     "So",
-    *("a.m", "e.g.", "etc.", "St.", "May", "Jan.", " slash ", "euro ", " km h", " degrees C", "IT", "v", "@", "x"),
-    *("31", "12", "3", " slash ", " slash ", "3 slash 31 slash 24", "31 slash 3 slash 2024", "30 slash 30 slash 24"),
+    *("a.m", "e.g.", "etc.", "St.", "May", "Jan.", "/", "euro ", " km/h", " degrees C", "IT", "v", "@", "x"),
+    *("31", "12", "3", "/", "/", "3/31/24", "31/3/2024", "30/30/24", "'", '"', "Mon", "-Fri", "US$", " 04", "plus "),
+    *("Louis", " XIV", "V", "N.", " Elm", " Main St. Then", " x ", "mg", "cent", ".org", "yen ", "for ", "30s"),
     *("https: ", "www.", "II", "War ", "No.", "U.S.", "mail.com", "notes.txt", "The", " Ma", "example", "py", ".", "I"),
 ]
 

@@ -219,11 +219,11 @@ class FoldedStream:
     """Folds NFC text that comes in pieces to what a checkpoint knows. However `NfcStream` cuts it, the results, joined,
     are the same."""
 
-    def __init__(self, characters: Characters, language: str | None, *, keeps_hyphens: bool = False) -> None:
-        """`language`: of the words for signs; None: that of the text before a sign. `keeps_hyphens`: between numbers,
-        too."""
+    def __init__(self, characters: Characters, language: str | None, *, keeps_marks: bool = False) -> None:
+        """`language`: of the words for signs; None: that of the text before a sign. `keeps_marks`: hyphens
+        between numbers, and "/" between words and numbers."""
         self._characters = characters
-        self._keeps_hyphens = keeps_hyphens
+        self._keeps_marks = keeps_marks
         self._language = "english" if characters == "ascii" else language
         self._guess = Guess()
         self._kept = _KEPT[characters]
@@ -263,7 +263,7 @@ class FoldedStream:
                 if each.isalnum():
                     given += self._lead if each.isdecimal() and self._lead in ("-", ".", "-.") else ""
                     self._lead = None
-            if each == "-" and self._last.isdecimal() and not self._keeps_hyphens:
+            if each == "-" and self._last.isdecimal() and not self._keeps_marks:
                 self._after_hyphen = True
                 continue
             if self._after_hyphen:
@@ -304,6 +304,10 @@ class FoldedStream:
                 self._place += sign
             return ""
         run, (pattern, words) = self._run, _MEANINGS.get(self._run, ("", ""))
+        if run == "/" and self._keeps_marks:
+            pattern, words = r"\S/\S", "/"
+        elif run == "=" and self._place.startswith("!"):
+            pattern, words = r"!= ?\S", "is not"
         is_meant = words and regex.fullmatch(pattern, self._place + sign)
         self._run, self._place = "", sign
         if not is_meant:

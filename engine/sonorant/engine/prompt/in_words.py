@@ -8,6 +8,7 @@ of what becomes what, and `english.toml` the words.
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import regex
@@ -16,14 +17,17 @@ from num2words import num2words
 MAX_HELD = 64  # characters; what is longer is read in parts
 _SEEN_CHARS = 24  # before a place, as many as tell what it is
 _TABLES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("english.toml").read_text(encoding="utf-8"))
-_LETTERS: Mapping[str, str] = _TABLES["letters"]
-_SHORT: Mapping[str, str] = _TABLES["before"] | _TABLES["behind"]
+_WORDS: Mapping[str, Sequence[str]] = {kind: words.split() for kind, words in _TABLES["words"].items()}
+_LETTERS = dict(zip(ascii_uppercase, _WORDS["letters"], strict=True))
+_MONTHS, _DAYS = _WORDS["months"], _WORDS["days"]
+_NAMES = {name[:3]: name for name in (*_MONTHS, *_DAYS)} | {"Sept": "September"}  # of days and months
+_BEFORE: Mapping[str, str] = _NAMES | _TABLES["before"]
+_SHORT: Mapping[str, str] = _BEFORE | _TABLES["behind"]
 _UNITS: Mapping[str, str] = _TABLES["units"]
-_MONTHS = _TABLES["words"]["months"].split()
-_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X", "XI", "XII")
-_MONEY: Mapping[str, tuple[str, str]] = {
-    "$": ("dollar", "cent"), "euro ": ("euro", "cent"), "pound ": ("pound", "penny")
-}  # fmt: skip
+_MONEY: Mapping[str, str] = _TABLES["money"]
+_WAYS = {way[0]: way for way in _WORDS["ways"]}
+_ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+_ROMAN = [f"{tens}{ones}" for tens in ("", "X", "XX", "XXX", "XL", "L") for ones in _ONES]
 _SCALES: Mapping[str, str] = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion"}
 _MAX_DIGITS = 15  # of a number that is read as one
 
@@ -34,31 +38,37 @@ def _one_of(words: Iterable[str]) -> str:
 
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)"
 _SCALE = "(?i:thousand|million|billion|trillion|k|m|bn|b)"
-_MONTH = _one_of(_MONTHS + [short for short, name in _SHORT.items() if name in _MONTHS])
+_NAME = _one_of(_NAMES)
+_MONTH = _one_of([*_MONTHS, *(short for short, name in _NAMES.items() if name in _MONTHS)])
 _DAY = r"(?:3[01]|[12]\d|0?[1-9])"
 _MONTH_OF_YEAR = r"(?:1[0-2]|0?[1-9])"
 # Said letter by letter: words, but for "IT" among others in capitals, and single letters, but for "a" and "I".
-_TITLES, _KNOWN = (_one_of(_TABLES["words"][kind].split()) for kind in ("titles", "spelled"))
+_TITLES, _KNOWN = _one_of(_WORDS["titles"]), _one_of(_WORDS["spelled"])
 _SPELLED = (
     rf"(?<![A-Za-z'])(?!(?:{_TITLES})\b)(?:[B-DF-HJ-NP-TV-XZ]{{2,5}}|{_KNOWN}|IT(?<!\b[A-Z]{{2,9}} IT)(?! [A-Z]{{2}}))|"
     r"(?<![A-Za-z'.])[B-HJ-Z](?![a-z'])|(?<![A-Za-z'.])[b-hj-z](?![A-Za-z'.])"
 )
-_SHORT_BEFORE = _one_of(_TABLES["before"])
-_SMALL_BEFORE = _one_of(short for short in _TABLES["before"] if short.islower())
+_SHORT_BEFORE = _one_of(set(_BEFORE) - {"Sun"})  # "in the Sun."
+_SMALL_BEFORE = _one_of(short for short in _BEFORE if short.islower())
 _SHORT_BEHIND = _one_of(_TABLES["behind"])
 _STOP = r"(?:\.(?!\.)(?P<stop>(?=$| [A-Z\d]))?)?"  # of an abbreviation, which may be that of its sentence
+# What is no unit behind a number: an apostrophe or a quotation mark that ends what one began, and the "s" of "747s".
+_NO_UNIT = r"""(?<=[ -]|(?<!\w)'[^']{0,20})'|(?<=[ -]|(?<!\d)"[^"]{0,20})"|(?<=\d{3}|-\d+)s\b"""
 
 # What may be a number yet, or several with blanks between them, and the word behind, which may belong to it; or a word.
 # What is behind an abbreviation shows what it is.
-_DIGITS = r"(?:\b(?:euro|pound) )?-?\$?\d+(?:(?:[.,:]|-\$?| | slash )\d+)*(?:[.,:]|-\$?| (?:slash ?)?)?"
+_US = r"(?<![A-Za-z])US\$"
+_COINS = rf"\b(?:{_one_of(money for money in _MONEY if money.isalpha())}) "
+_DIGITS = rf"(?:{_US}|(?:{_COINS})?-?\$?)\d+(?:(?:[.,:/']|-\$?| )\d+)*(?:[.,:/']|-\$?| )?"
 _WORD = r"[A-Za-z]+(?:\.[A-Za-z]+)*\.?"
-_BEGUN = _one_of([*_SHORT, *_MONTHS, *(unit.split()[0] for unit in _UNITS), "IT", "No", "St", "euro", "pound"])
+_BEGUN = _one_of([*_SHORT, *_MONTHS, *(unit.split()[0] for unit in _UNITS), *_WAYS, "IT", "No", "St", *_MONEY])
 _AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN})\.?) [^ ]{{0,2}}(?: [^ ]?)?"
 _GROWING = regex.compile(
-    rf"(?:\bhttps?: ?|{_DIGITS}(?:%|(?!(?:euro|pound) \d){_WORD})?|-?\$|[@-]|{_WORD}|(?:\.[A-Za-z]+)*\.?)"
+    rf"(?:\bhttps?: ?|{_DIGITS}(?:[%\"]|(?!{_COINS}\d){_WORD})?|-?\$|{_US}|[@-]|/[A-Za-z]*|\b(?:{_NAME})-[A-Za-z]*|"
+    rf"{_WORD}|(?:\.[A-Za-z]+)*\.?)"
     rf"(?P<ahead>{_AHEAD})?"
 )
-_BEGINNING = regex.compile(r"[A-Za-z\d$@.-]")
+_BEGINNING = regex.compile(r"[A-Za-z\d$@./-]")
 
 Parts = Mapping[str, Any]  # what the groups of a pattern match: text, or None
 
@@ -66,18 +76,14 @@ Parts = Mapping[str, Any]  # what the groups of a pattern match: text, or None
 def _price(parts: Parts) -> str:
     amount, scale = parts["amount"], parts["scale"]
     least = f"{_number(parts['least'])} to " if parts["least"] else ""
-    unit, part = _MONEY[parts["money"]]
+    names = _MONEY[parts["money"].strip()].split("|")
     whole, _, rest = amount.replace(",", "").partition(".")
     if scale or (rest and len(rest) != 2):
         scale = f" {_SCALES.get(scale.lower(), scale)}" if scale else ""
-        return f"{least}{_number(amount)}{scale} {unit}s"
-    money = [(digits, name) for digits, name in ((whole, unit), (rest or "0", part)) if int(digits)]
-    said = " and ".join(f"{_cardinal(digits)} {_plural(name, digits)}" for digits, name in money)
-    return least + (said or f"zero {unit}s")
-
-
-def _plural(unit: str, digits: str) -> str:
-    return unit if int(digits) == 1 else "pence" if unit == "penny" else f"{unit}s"
+        return f"{least}{_number(amount)}{scale} {names[1]}"
+    of_amount = (whole, names[:2]), (rest or "0", names[2:])
+    said = (f"{_cardinal(digits)} {name[int(digits) != 1]}" for digits, name in of_amount if int(digits))
+    return least + (" and ".join(said) or f"zero {names[1]}")
 
 
 def _time(parts: Parts) -> str:
@@ -117,7 +123,8 @@ def _groups(parts: Parts) -> str:
 
 
 def _roman(parts: Parts) -> str:
-    return _cardinal(str(_ROMAN.index(parts["roman"]) + 1))
+    number = str(_ROMAN.index(parts["roman"]))
+    return _cardinal(number) if parts["king"] is None else f"the {_words(number, 'ordinal')}"
 
 
 def _decade(parts: Parts) -> str:
@@ -136,6 +143,10 @@ def _unit(parts: Parts) -> str:
     return said if said[-1] == "." else said + _stop(parts)
 
 
+def _per(parts: Parts) -> str:
+    return f"per {_UNITS[parts['per']].partition('|')[0]}" if parts["per"] else "per "
+
+
 def _short(parts: Parts) -> str:
     return _SHORT[parts["short"]] + _stop(parts)
 
@@ -151,35 +162,42 @@ def _stop(parts: Parts) -> str:
 
 # The first that matches counts.
 _KINDS: Mapping[str, Callable[[Parts], str]] = {
-    rf"(?P<money>\$|\b(?:euro|pound) )(?:(?P<least>{_WHOLE}(?:\.\d+)?)-(?=\d))?"
+    rf"(?P<money>\$|{_US}|{_COINS})(?:(?P<least>{_WHOLE}(?:\.\d+)?)-(?=\d))?"
     rf"(?P<amount>{_WHOLE}(?:\.\d+)?)(?: ?(?P<scale>{_SCALE})\b)?": _price,
     r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?(?![\d:])(?P<half>(?= ?(?i:[ap]\.?m)\b))?": _time,
     r"(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01])(?!-?\d|[.,:]\d)": _date,
-    rf"(?:(?P<month>{_MONTH_OF_YEAR}) slash (?P<day>{_DAY})|(?P<day>{_DAY}) slash (?P<month>{_MONTH_OF_YEAR}))"
-    r" slash (?P<year>\d{4}|\d\d)(?!\d)": _date,
+    rf"(?:(?P<month>{_MONTH_OF_YEAR})/(?P<day>{_DAY})|(?P<day>{_DAY})/(?P<month>{_MONTH_OF_YEAR}))"
+    r"/(?P<year>\d{4}|\d\d)(?!\d)": _date,
     rf"(?P<day>{_DAY}) (?P<month>{_MONTH})\b": _day_of_month,
     rf"(?<=\b(?:{_MONTH})\.? (?:\d{{1,2}}-)?)(?P<ordinal>{_DAY})(?![\d%]|[.,:]\d|st|nd|rd|th)": _ordinal,
-    r"(?:(?P<whole>\d+) )?(?P<above>\d+) slash (?P<below>\d+)": _fraction,
-    r"(?P<groups>\d+(?:-\d+){2,}|(?:\d{1,3} )?\d{3}[ -](?:\d{3}[ -])?\d{4})(?! ?\d|[.,:]\d)": _groups,
+    r"(?:(?P<whole>\d+) )?(?P<above>\d+)/(?P<below>\d+)": _fraction,
+    r"(?P<groups>\d+(?:-\d+){2,}|(?<=plus )\d+(?: \d+){2,}|\d{2,}(?:[ -]\d+)*[ -]0\d+(?:[ -]\d+)*|"
+    r"(?:\d{1,3} )?\d{3}[ -](?:\d{3}[ -])?\d{4})(?! ?\d|[.,:]\d)": _groups,
     r"(?P<ordinal>\d{1,15})(?:st|nd|rd|th)\b": _ordinal,
-    r"(?P<decade>\d0|\d{3}0)s\b": _decade,
+    r"(?<!\b(?:after|every|for|than|within) )(?P<decade>\d0|\d{3}0)s\b": _decade,
     r"(?<=\d):(?=\d)": lambda parts: "to",
     rf"(?:(?P<version>\d+(?:\.\d+){{2,}})|(?P<number>{_WHOLE}(?:\.\d+)?))(?P<percent> ?%)?": _plain,
-    rf"(?<=\d[ -]?)(?P<one>(?<=(?<![\d.,])1 ?|-))?(?P<unit>{_one_of(_UNITS)})(?![A-Za-z]){_STOP}": _unit,
+    rf"\b(?P<from>{_NAME})-(?P<until>{_NAME})\b": lambda parts: f"{_NAMES[parts['from']]} to {_NAMES[parts['until']]}",
+    r"(?<=\d )(?P<way>[NSE]|W(?=\.))\b\.?(?= [A-Z][a-z])": lambda parts: _WAYS[parts["way"]],
+    r"(?<=\d['\"]? ?)x(?= ?\d)": lambda parts: "by",
+    rf"(?<=\d[ -]?)(?P<one>(?<=(?<![\d.,])1 ?|-))?(?!{_NO_UNIT})(?P<unit>{_one_of(_UNITS)})(?![A-Za-z]){_STOP}": _unit,
+    rf"(?<=(?:\d ?|/)(?:{_one_of(_UNITS)})|\d)/(?:(?P<per>{_one_of(_UNITS)})(?![A-Za-z])|(?=[a-z]))": _per,
     r"\bNo\.(?= \d)": lambda parts: "number",
     rf"\b(?P<short>{_SHORT_BEFORE})(?:\.|(?= ?\d))|\b(?P<short>{_SMALL_BEFORE})\b": _short,
     rf"\b(?P<short>{_SHORT_BEHIND})\b{_STOP}": _short,
-    rf"(?<=\d[A-Za-z ]{{0,{_SEEN_CHARS - 2}}} )St\b{_STOP}|\bSt\.(?P<stop>$)?(?! [A-Z])": (
-        lambda parts: "Street" + _stop(parts)
-    ),
+    rf"(?<=\d[A-Za-z ]{{0,{_SEEN_CHARS - 2}}} |[a-z,] (?!Fort|Lake|Mount|Port)[A-Z][a-z]{{1,14}} )St\b{_STOP}|"
+    r"\bSt\.(?P<stop>$)?(?! [A-Z])": lambda parts: "Street" + _stop(parts),
     r"\bSt\.": lambda parts: "Saint",
     r"(?<![A-Za-z])(?P<letters>[A-Z](?:\.[A-Z])+)\b(?:\.(?P<stop>$)?)?": _letters,
     r"\bv(?=\d)": lambda parts: "version",
+    rf"(?:(?<=\b(?:{_one_of(_WORDS['numbered'])}) )|(?<=\b(?P<king>{_one_of(_WORDS['kings'])}) )(?!I\b))(?!L\b)"
+    rf"(?P<roman>{_one_of(_ROMAN[1:])})\b": _roman,
     rf"(?P<letters>{_SPELLED})(?P<plural>s?)(?![A-Za-z])": _letters,
     r"(?<=\.)(?P<letters>[b-df-hj-np-tv-z]{2,4})(?![A-Za-z])": _letters,
-    rf"(?<=\b(?:{_one_of(_TABLES['words']['numbered'].split())}) )(?P<roman>{_one_of(_ROMAN)})\b": _roman,
     r"\bhttps?: ?|\bwww\.(?=\w)": lambda parts: "",
     r"@": lambda parts: "at",
+    r"(?<=\.[a-z]{2,6})/(?=\w)": lambda parts: "slash",
+    r"/": lambda parts: " ",
     r"(?<=[a-z\d])\.(?=[a-z]{2})": lambda parts: "dot",
 }
 _ANY = "|".join(f"(?:{kind})(?P<kind{i}>)" for i, kind in enumerate(_KINDS))

@@ -106,7 +106,7 @@ class Tokenizer:
         shows it."""
         if self._characters == "unicode":
             return AsIs()
-        return FoldedStream(self._characters, language, keeps_hyphens=self._in_words)
+        return FoldedStream(self._characters, language, keeps_marks=self._in_words)
 
     def words(self) -> WordsStream | AsWritten:
         """Return what puts numbers and letters of one folded text into words, if this is to be done."""

@@ -85,8 +85,8 @@ _TAG = regex.compile(
     regex.IGNORECASE,
 )
 _COMMENT = regex.compile(r"<!--[^>]{0,512}-->")
-# What a model thinks before it answers; nobody is to hear it.
-_THINK = regex.compile(r"[ \t]{0,64}<(?P<name>think|thinking|thought|reasoning)>")
+# What a model thinks before it answers; nobody is to hear it. "<think> is a tag" goes on as no thought begins.
+_THINK = regex.compile(r"[ \t]{0,64}<(?P<name>think|thinking|thought|reasoning)>(?=[^ \t]|[ \t]{1,16}[^ \ta-z])")
 _THOUGHTS = regex.compile(r"[^<\n]+|\n")
 _ENTITY = regex.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SCHEME = regex.compile(r"https?://(?=[^\s])")
