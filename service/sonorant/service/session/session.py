@@ -312,7 +312,7 @@ class ServedSession:
         wanted, gone = (self._configured.utterance, self._configured.gone) if spec is None else (spec, None)
         self._current_id = self._minted_id() if utterance_id is None else utterance_id
         entry = self._turns.begin(Utterance(self._current_id, wanted, self._allowance, beginning))
-        if error := self._refusal() or gone or wanted.why_too_slow(session.asked_lead_ms) or self._too_many_open():
+        if error := self._refusal(gone or wanted.why_too_slow(session.asked_lead_ms)):
             self._turns.stop(entry, error)
         return entry
 
@@ -324,19 +324,16 @@ class ServedSession:
             if minted not in self._turns.open and minted not in self._turns.over:
                 return minted
 
-    def _refusal(self) -> RequestError | None:
-        """Why the session begins no utterance any more, if it does not."""
+    def _refusal(self, fault: RequestError | None) -> RequestError | None:
+        """Return why the utterance that was just opened is not spoken, if it is not. `fault`: of what it wants."""
         keys = self._parts.keys
         if keys is not None and not keys.has(self._call.caller):
             return unknown_key()
         if self._drain_ms is not None:
             return Draining("the server is draining: open a new session for the next utterance")
-        return None
-
-    def _too_many_open(self) -> RequestError | None:
-        if len(self._turns.open) <= MAX_OPEN_UTTERANCES:
-            return None
-        return LimitReached("utterances", f"{MAX_OPEN_UTTERANCES} utterances are open; wait for one to be done")
+        if fault is None and len(self._turns.open) > MAX_OPEN_UTTERANCES:
+            return LimitReached("utterances", f"{MAX_OPEN_UTTERANCES} utterances are open; wait for one to be done")
+        return fault
 
     def _leave(self, utterance_id: str | None) -> None:
         """ "" no longer means this utterance."""

@@ -183,9 +183,10 @@ class Segments:
                     self.fastest = max(self.fastest, segment.sound.speed)
                 if spoken:
                     segment.add(spoken)
-                    if not segment.speakable and self._has_word(spoken):
-                        segment.speakable = True
-                        segment.ready.set()
+                    if not segment.speakable and is_speakable(spoken):
+                        segment.speakable = spoken.isascii() or self._spec.info.gives_letters(spoken)
+                        if segment.speakable:
+                            segment.ready.set()
             case EndSegment(last=last, carries_on=carries_on, by_length=by_length):
                 segment.close(event)
                 if not last:
@@ -193,10 +194,6 @@ class Segments:
                     number, is_whole = segment.number + 1, by_length and self._spec.info.whole_after_cut
                     self._segments.append(Segment(self._spec.audio, number, start_char, carries_on, is_whole))
         return segment
-
-    def _has_word(self, spoken: str) -> bool:
-        """Whether there is something to say in it for which the checkpoint has letters."""
-        return is_speakable(spoken) and (spoken.isascii() or self._spec.info.gives_letters(spoken))
 
     def at(self, char: int) -> Segment:
         """Return the segment that contains an offset of the text; of two that meet there, the later one."""
