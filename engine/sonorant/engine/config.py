@@ -168,10 +168,12 @@ class EngineConfig:
 
     @property
     def encoder_device(self) -> str:
+        """Where recordings are encoded: on the talker's device unless it is set."""
         return self.talker.device if self.encoder.device == "auto" else self.encoder.device
 
     @property
     def max_streams(self) -> int:
+        """How many streams a pair may have at most: in slots and in the queue before them."""
         return self.talker.num_slots + self.talker.max_queued_streams
 
     @property
@@ -180,6 +182,7 @@ class EngineConfig:
         return self.talker.num_slots + self.code2wav.stored_streams + self.code2wav.kept_references + 1
 
     def threads(self, stage: StageName) -> int:
+        """Return how many CPU threads a worker of this stage has."""
         num_cores = len(os.sched_getaffinity(0))
         if stage == "encoder":
             return self.encoder.threads or max(min(2, num_cores), num_cores // 4)

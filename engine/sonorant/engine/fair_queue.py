@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class FairQueue(Generic[T]):
-    """Gives the oldest item of the caller who has waited longest; so nobody's item is behind all of another's.
+    """Gives the oldest item of the caller that has waited longest, so no caller waits for all items of another.
 
     A caller's own items may take turns in the same way, such as those of its connections.
     """
@@ -16,13 +16,13 @@ class FairQueue(Generic[T]):
     __slots__ = ("_lines",)
 
     def __init__(self) -> None:
-        self._lines: dict[str, deque[T] | FairQueue[T]] = {}  # by caller; the one who has waited longest is first
+        self._lines: dict[str, deque[T] | FairQueue[T]] = {}  # by caller; the one that has waited longest is first
 
     def __bool__(self) -> bool:  # sooner than by `len`
         return bool(self._lines)
 
     def push(self, item: T, who: str, *within: str) -> None:
-        """`within`: whose turn it is among the caller's own; always given, or never."""
+        """Add an item of the caller `who`. `within`: its line among the caller's own; always given, or never."""
         line = self._lines.get(who)
         if line is None:
             line = self._lines[who] = FairQueue() if within else deque()
@@ -32,7 +32,7 @@ class FairQueue(Generic[T]):
             line.append(item)
 
     def first(self, load: Callable[[str], int]) -> str:
-        """Return whose item comes next: of the callers with the least `load`, the one who has waited longest."""
+        """Return the caller whose item comes next: of those with the least `load`, the one that has waited longest."""
         return min(self._lines, key=load)
 
     def popleft(self, load: Callable[[str], int] = lambda _: 0) -> T:
@@ -59,7 +59,7 @@ class FairQueue(Generic[T]):
             del self._lines[who]
 
     def drop(self) -> T:
-        """Take the newest item of the longest line of the caller who has most."""
+        """Take the newest item of the caller that has most items, from its longest line."""
         who, line = max(self._lines.items(), key=lambda each: len(each[1]))
         item = line.drop() if isinstance(line, FairQueue) else line.pop()
         if not line:

@@ -130,7 +130,7 @@ class _Processes(Children):
         metrics: socket.socket | None,
         early: EarlyPort | None,
     ) -> None:
-        """`metrics` listens for those who ask for metrics, `early` for calls until a process does."""
+        """`metrics`: the socket on which metrics are asked for. `early` answers calls until a process does."""
         config = handed[0].config
         grace_s = config.drain_delay_s + config.drain_grace_s
         super().__init__("server process", len(handed), signals.drain, grace_s)

@@ -164,7 +164,7 @@ class Encodings:
             self._forget(job)
         elif job.decoding is not None:
             job.decoding.cancel()
-            self._done(job)  # who brings it again from now on has it decoded again
+            self._done(job)  # a caller that brings it again has it decoded again
 
     def _forget(self, job: _Job) -> None:
         """A job does not wait any more, and nobody works on it."""

@@ -25,7 +25,7 @@ class EncoderTurns:
 
     def __init__(self) -> None:
         self._waiting = FairQueue[asyncio.Future[None]]()
-        self._latest: str | None = None  # who has the turn, or had it last
+        self._latest: str | None = None  # the caller that has the turn, or had it last
         self._is_taken = False
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""One NumPy record in memory that several processes share, and a lock for those who change it.
+"""One NumPy record in memory that several processes share, and a lock for the process that changes it.
 
 The kernel gives the lock back when the process that holds it dies. So a change must leave the record valid after each
 of its stores; a store of one aligned number is never seen in part.

@@ -340,7 +340,7 @@ class Engine:
     # What comes from the workers. Records name a stream by the id of its run.
 
     def _deliver(self, records: Sequence[PcmRecord]) -> None:
-        """Pass records on to their streams, and report to the placement who was heard or ended."""
+        """Pass records on to their streams, and report to the placement which were heard or ended."""
         now_s = time.monotonic()
         budgets: dict[int, StreamBudget] = {}  # by run id, of streams whose first chunk is in the next batch
         for record in records:

@@ -1,4 +1,4 @@
-"""Who has how many places of a worker pair. Pure.
+"""How many places of a worker pair each caller has. Pure.
 
 A stream without text lends its slot to others, and rests meanwhile without a place. It takes one again when it has
 text. A caller may have far more resting streams than there are places, so it may not take all that is left with them.

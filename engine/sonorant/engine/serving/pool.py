@@ -118,6 +118,7 @@ class EnginePool:
 
     @property
     def state(self) -> EngineState:
+        """The best state of all pairs: READY as long as one of them can speak."""
         if not self._has_tried.is_set():
             return EngineState.STARTING
         return min((pair.public_state for pair in self._pairs), key=_BEST_FIRST.index)
@@ -128,6 +129,7 @@ class EnginePool:
 
     @property
     def num_streams(self) -> int:
+        """How many streams of this process have not ended."""
         return sum(pair.num_streams for pair in self._pairs)
 
     @property
@@ -140,6 +142,7 @@ class EnginePool:
         return {pair.info.model for pair in self._pairs if pair.public_state is EngineState.READY}
 
     def pairs(self) -> list[PairStats]:
+        """Return the state and the load of each worker pair, for metrics."""
         return [PairStats(pair.info.model, pair.public_state, pair.num_slots, pair.stats()) for pair in self._pairs]
 
     def keep_places(self, checkpoint: str, change: int) -> None:

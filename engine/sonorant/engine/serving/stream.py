@@ -61,6 +61,8 @@ class StreamCredit:
 
 
 class EngineStream(KeptStream):
+    """One text and its audio: push text, take events up to a StreamEnd, grant credit for more."""
+
     def __init__(self, stream_id: int, opening: Opening, model: Model, keeper: Keeper) -> None:
         super().__init__(stream_id, keeper)
         self.when_ended: Callable[[], None] | None = None  # called once, at the end

@@ -50,9 +50,10 @@ class Permits:
         return limit if own_limit is None else min(limit, own_limit)
 
     def take(self, caller: Caller, own_limit: int | None = None, *, resuming: bool = False) -> Permit:
-        """Raises LimitReached. `own_limit`: the limit of the caller's key, or None.
+        """Take a permit. Raises LimitReached. `own_limit`: the limit of the caller's key, or None.
 
-        `resuming`: may use the reserve, and with many permits half of what is kept for others, as anyone can say so.
+        `resuming`: the call says that it goes on behind another one. It may use the reserve. A caller with many permits
+        then leaves half as many to others, and not none, as any caller can say that it resumes.
         """
         kind, limit, shares = self._name, self._limit, self._shares
 

@@ -1,10 +1,12 @@
-"""Utterances that wait for a place in the engine, as it is full.
+"""Utterances that wait for a place in the full engine.
 
-Who goes first: ranks in order, and in a rank callers in turns. So a caller with many that wait holds nobody up. Nor
-does a heavy caller, who has many places already: some are kept for others, so the first of these tries as well.
+Ranks go in order, and in a rank callers take turns, so a caller with many waiting utterances holds up no other caller.
+Nor does a heavy caller, one with more places than its share: some places are kept for the others, so the first waiting
+utterance of these tries as well.
 
-Other server processes have queues of their own, so the first one here tries again and again. One that does not try when
-it is its turn, as its client does not read or its share of the event loop is used up, lets the next one try.
+Other server processes have queues of their own, so the first utterance here tries again and again. An utterance that
+does not try in its turn, because its client does not read or its share of the event loop is used up, lets the next one
+try.
 """
 
 import asyncio
@@ -44,7 +46,7 @@ class PlaceQueue:
     def __init__(
         self, heavy: Callable[[], Collection[int]] = tuple, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`heavy` tells which callers have so many places now that some stay free."""
+        """`heavy` tells which callers have so many places now that they must leave some free."""
         self._heavy = heavy
         self._clock = clock
         self.tickets: list[Ticket] = []  # in order
@@ -62,16 +64,17 @@ class PlaceQueue:
         return bisect_left(self.tickets, ticket)
 
     def num_ahead_of_newcomer(self, rank: Rank, caller: int) -> int:
-        """How many go ahead of a newcomer, who therefore must leave as many places free.
+        """Return how many waiting utterances go ahead of a new one, which must leave as many places free.
 
-        Heavy callers do not count if the newcomer's is not: it takes what is kept for such.
+        Utterances of heavy callers do not count if the new one's caller is not heavy: it takes a place that is kept for
+        callers with few.
         """
         ahead = self.tickets[: self.num_ahead(self._new_ticket(rank, caller))]
         heavy = self._heavy() if ahead else ()
         return len(ahead) if caller in heavy else sum(ticket.caller not in heavy for ticket in ahead)
 
     def expected_wait_s(self, num_ahead: int, num_places: int) -> float:
-        """How long somebody has to wait who has so many ahead: by how quickly the latest of all places were given."""
+        """Return how long an utterance waits that has so many ahead, by how quickly the latest places were given."""
         if len(self._served_s) < 2:
             return TYPICAL_UTTERANCE_S * (num_ahead + 1) / num_places
         now = self._clock()

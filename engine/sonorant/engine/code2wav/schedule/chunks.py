@@ -8,8 +8,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-# A chunk is at most so many times as long as what was decoded of its stream before. So also on a slow CPU, a listener
-# who has only the first frame does not wait for a large chunk.
+# A chunk is at most so many times as long as what was decoded of its stream before. So a listener that has only the
+# first frame does not wait for a large chunk, not even on a slow CPU.
 GROWTH = 4
 
 

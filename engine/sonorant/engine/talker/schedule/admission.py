@@ -51,14 +51,14 @@ class Admission:
         self._most_background = most_background
         self._background: dict[int, TalkerStream] = {}  # those with slots; the one that began first is the first
         self._starved: dict[int, TalkerStream] = {}  # the one that starved first is the first
-        self.wait_s: float | None = None  # how long nobody will lend a slot; None if nobody waits for that
+        self.wait_s: float | None = None  # how long no stream will lend a slot; None if none waits for that
 
     def add(self, stream: TalkerStream) -> None:
         """Let a stream wait for a slot."""
         self._waiting.add(stream)
 
     def admit(self) -> TalkerStream | None:
-        """Give the stream whose turn it is a slot and pages, and return it; None if nobody can have them now."""
+        """Give the stream whose turn it is a slot and pages, and return it; None if no stream can have them now."""
         if not self._waiting:
             return None
         stream = self._first(self._capacity.num_free_slots, self._capacity.num_free_pages)
@@ -72,12 +72,14 @@ class Admission:
         return stream
 
     def who_yields(self, now_s: float) -> TalkerStream | None:
-        """Return a stream that must end as YIELDED, so that `admit` may find room; None if nobody has to."""
+        """Return a stream that must end as YIELDED, so that `admit` may find room; None if none has to."""
         self.wait_s = None
         if not self._waiting:
             return None
         if self._waiting.any_of(INTERACTIVE):
-            if (stream := self._wanting()) is None:  # who leaves what is free to others can still use its own
+            if (
+                stream := self._wanting()
+            ) is None:  # a caller that leaves what is free to others can still use what its own streams lend
                 callers = self._waiting.callers(StreamRank.NEW)
                 lender = self._lender(now_s, lambda each: not each.is_background and each.request.caller in callers)
             elif self._background and self._fits_without_background(stream):
@@ -114,8 +116,8 @@ class Admission:
             break
         return None
 
-    # As if no background stream had a slot. The answers are the same whichever of them have one, so none begins and
-    # yields in turn while an interactive stream waits.
+    # These decide as if no background stream had a slot. So their answers do not depend on which streams have one, and
+    # no background stream begins and yields in turn while an interactive stream waits.
 
     def _wanting(self) -> TalkerStream | None:
         """Return the interactive stream for which background streams must leave what is free."""
