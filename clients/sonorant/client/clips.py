@@ -10,6 +10,7 @@ from sonorant.client.speaking.journal import Journal
 from sonorant.client.speaking.session import Session
 from sonorant.client.transport.call_opener import CallOpener
 from sonorant.client.transport.connections import Connections
+from sonorant.client.transport.response_reader import read_or_cancel
 from sonorant.client.transport.retries import Retry
 from sonorant.client.transport.server_search import AcceptedCall
 from sonorant.client.transport.silence_limits import max_silence_for_lead_ms
@@ -32,7 +33,7 @@ class SynthesizeStreamCall:
 
     async def begin(self) -> None:
         """Wait for the first response, or raise the error of a server that refuses the call."""
-        self._first = await self._call.read()
+        self._first = await read_or_cancel(self._call)
 
     async def read(self) -> Any:
         response, self._first = self._first, None

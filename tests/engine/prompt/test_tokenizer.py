@@ -1,4 +1,3 @@
-import ctypes
 import json
 from pathlib import Path
 
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.prompt.tokenizer import SPLIT_PATTERN, Tokenizer, TokenStream, _stand_in
+from tests.allocated import allocated_bytes
 from tests.engine.prompt.texts import FRAGMENTS, cut_texts, texts
 
 GOLDENS = json.loads(Path(__file__).with_name("golden_token_ids.json").read_text(encoding="utf-8"))
@@ -170,22 +170,10 @@ def test_work_is_linear_and_memory_bounded(tokenizer: Tokenizer, monkeypatch: py
 
 def test_words_of_callers_are_not_kept(small_tokenizer: Tokenizer) -> None:
     """8 KB each, if the library keeps 250 letters."""
-    before = _malloc_used()
+    before = allocated_bytes()
     for number in range(1000):
         small_tokenizer.encode(f"{number:b}".translate({48: "a", 49: "b"}).rjust(250, "c"))
-    assert _malloc_used() - before < 1_000_000
-
-
-class _Mallinfo(ctypes.Structure):
-    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
-    _fields_ = tuple((name, ctypes.c_size_t) for name in _names.split())
-
-
-def _malloc_used() -> int:
-    """Bytes of this process that C and Rust have allocated."""
-    mallinfo = ctypes.CDLL(None).mallinfo2
-    mallinfo.restype = _Mallinfo
-    return int(mallinfo().uordblks)
+    assert allocated_bytes() - before < 1_000_000
 
 
 def test_version_line_of_merges_is_optional(tmp_path: Path, small_tokenizer: Tokenizer) -> None:

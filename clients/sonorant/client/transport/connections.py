@@ -101,6 +101,5 @@ async def _linger(call: Any, reading: "asyncio.Future[Any]") -> None:
         await asyncio.wait((reading,), timeout=LINGER_S)
     finally:
         call.cancel()
-        reading.cancel()
     with suppress(Exception, asyncio.CancelledError):  # nobody waits for the result any more
         await reading
