@@ -31,6 +31,7 @@ PARTS = [
     *("a.m", "e.g.", "etc.", "St.", "May", "Jan.", "/", "euro ", " km/h", " degrees C", "IT", "v", "@", "x"),
     *("31", "12", "3", "/", "/", "3/31/24", "31/3/2024", "30/30/24", "'", '"', "Mon", "-Fri", "US$", " 04", "plus "),
     *("Louis", " XIV", "V", "N.", " Elm", " Main St. Then", " x ", "mg", "cent", ".org", "yen ", "for ", "30s"),
+    *(".5", "code 4417", ", CA", "lbs"),
     *("https: ", "www.", "II", "War ", "No.", "U.S.", "mail.com", "notes.txt", "The", " Ma", "example", "py", ".", "I"),
 ]
 

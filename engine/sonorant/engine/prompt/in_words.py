@@ -19,15 +19,15 @@ _SEEN_CHARS = 24  # before a place, as many as tell what it is
 _TABLES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("english.toml").read_text(encoding="utf-8"))
 _WORDS: Mapping[str, Sequence[str]] = {kind: words.split() for kind, words in _TABLES["words"].items()}
 _LETTERS = dict(zip(ascii_uppercase, _WORDS["letters"], strict=True))
-_MONTHS, _DAYS = _WORDS["months"], _WORDS["days"]
-_NAMES = {name[:3]: name for name in (*_MONTHS, *_DAYS)} | {"Sept": "September"}  # of days and months
+_MONTHS = _WORDS["months"]
+_NAMES = {name[:3]: name for name in (*_MONTHS, *_WORDS["days"])} | {"Sept": "September"}  # of days and months
 _BEFORE: Mapping[str, str] = _NAMES | _TABLES["before"]
 _SHORT: Mapping[str, str] = _BEFORE | _TABLES["behind"]
 _UNITS: Mapping[str, str] = _TABLES["units"]
 _MONEY: Mapping[str, str] = _TABLES["money"]
 _WAYS = {way[0]: way for way in _WORDS["ways"]}
 _ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
-_ROMAN = [f"{tens}{ones}" for tens in ("", "X", "XX", "XXX", "XL", "L") for ones in _ONES]
+_ROMAN = [tens + ones for tens in ("", "X", "XX", "XXX", "XL", "L") for ones in _ONES]
 _SCALES: Mapping[str, str] = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion"}
 _MAX_DIGITS = 15  # of a number that is read as one
 
@@ -38,6 +38,7 @@ def _one_of(words: Iterable[str]) -> str:
 
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)"
 _SCALE = "(?i:thousand|million|billion|trillion|k|m|bn|b)"
+_UNIT = _one_of(_UNITS)
 _NAME = _one_of(_NAMES)
 _MONTH = _one_of([*_MONTHS, *(short for short, name in _NAMES.items() if name in _MONTHS)])
 _DAY = r"(?:3[01]|[12]\d|0?[1-9])"
@@ -45,7 +46,8 @@ _MONTH_OF_YEAR = r"(?:1[0-2]|0?[1-9])"
 # Said letter by letter: words, but for "IT" among others in capitals, and single letters, but for "a" and "I".
 _TITLES, _KNOWN = _one_of(_WORDS["titles"]), _one_of(_WORDS["spelled"])
 _SPELLED = (
-    rf"(?<![A-Za-z'])(?!(?:{_TITLES})\b)(?:[B-DF-HJ-NP-TV-XZ]{{2,5}}|{_KNOWN}|IT(?<!\b[A-Z]{{2,9}} IT)(?! [A-Z]{{2}}))|"
+    rf"(?<![A-Za-z'])(?!(?:{_TITLES})\b)(?:[B-DF-HJ-NP-TV-XZ]{{2,5}}|{_KNOWN}|"
+    rf"(?<=[a-z], )[A-Z]{{2}}(?! [A-Z])|IT(?<!\b[A-Z]{{2,9}} IT)(?! [A-Z]{{2}}))|"
     r"(?<![A-Za-z'.])[B-HJ-Z](?![a-z'])|(?<![A-Za-z'.])[b-hj-z](?![A-Za-z'.])"
 )
 _SHORT_BEFORE = _one_of(set(_BEFORE) - {"Sun"})  # "in the Sun."
@@ -53,18 +55,18 @@ _SMALL_BEFORE = _one_of(short for short in _BEFORE if short.islower())
 _SHORT_BEHIND = _one_of(_TABLES["behind"])
 _STOP = r"(?:\.(?!\.)(?P<stop>(?=$| [A-Z\d]))?)?"  # of an abbreviation, which may be that of its sentence
 # What is no unit behind a number: an apostrophe or a quotation mark that ends what one began, and the "s" of "747s".
-_NO_UNIT = r"""(?<=[ -]|(?<!\w)'[^']{0,20})'|(?<=[ -]|(?<!\d)"[^"]{0,20})"|(?<=\d{3}|-\d+)s\b"""
+_END = r"""(?<=[ -]|(?<!\w)'[^']{0,20})'|(?<=[ -]|(?<!\d)"[^"]{0,20})"|(?<=\d{3}|-\d+)s\b"""
 
 # What may be a number yet, or several with blanks between them, and the word behind, which may belong to it; or a word.
 # What is behind an abbreviation shows what it is.
 _US = r"(?<![A-Za-z])US\$"
 _COINS = rf"\b(?:{_one_of(money for money in _MONEY if money.isalpha())}) "
-_DIGITS = rf"(?:{_US}|(?:{_COINS})?-?\$?)\d+(?:(?:[.,:/']|-\$?| )\d+)*(?:[.,:/']|-\$?| )?"
+_DIGITS = rf"(?:{_US}|(?:{_COINS})?-?[$.]?)\d+(?:(?:[.,:/']|-\$?| )\d+)*(?:[.,:/']|-\$?| )?"
 _WORD = r"[A-Za-z]+(?:\.[A-Za-z]+)*\.?"
 _BEGUN = _one_of([*_SHORT, *_MONTHS, *(unit.split()[0] for unit in _UNITS), *_WAYS, "IT", "No", "St", *_MONEY])
-_AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN})\.?) [^ ]{{0,2}}(?: [^ ]?)?"
+_AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN})s?\.?) [^ ]{{0,2}}(?: [^ ]?)?"
 _GROWING = regex.compile(
-    rf"(?:\bhttps?: ?|{_DIGITS}(?:[%\"]|(?!{_COINS}\d){_WORD})?|-?\$|{_US}|[@-]|/[A-Za-z]*|\b(?:{_NAME})-[A-Za-z]*|"
+    rf"(?:\bhttps?: ?|{_DIGITS}(?:[%\"]|(?!{_COINS}\d){_WORD})?|-?\$|{_US}|-\.|[@-]|/[A-Za-z]*|\b(?:{_NAME})-[A-Za-z]*|"
     rf"{_WORD}|(?:\.[A-Za-z]+)*\.?)"
     rf"(?P<ahead>{_AHEAD})?"
 )
@@ -96,7 +98,7 @@ def _time(parts: Parts) -> str:
 
 
 def _date(parts: Parts) -> str:
-    year = parts["year"] if len(parts["year"]) == 4 else f"20{parts['year']}"
+    year = parts["year"] if len(parts["year"]) == 4 else f"{20 - (parts['year'] > '69')}{parts['year']}"
     return f"{_MONTHS[int(parts['month']) - 1]} {_words(parts['day'], 'ordinal')}, {_number(year)}"
 
 
@@ -119,7 +121,7 @@ def _ordinal(parts: Parts) -> str:
 
 
 def _groups(parts: Parts) -> str:
-    return ", ".join(map(_one_by_one, regex.split("[ -]", parts["groups"])))
+    return ", ".join(map(_one_by_one, regex.split("[ .-]", parts["groups"])))
 
 
 def _roman(parts: Parts) -> str:
@@ -143,10 +145,6 @@ def _unit(parts: Parts) -> str:
     return said if said[-1] == "." else said + _stop(parts)
 
 
-def _per(parts: Parts) -> str:
-    return f"per {_UNITS[parts['per']].partition('|')[0]}" if parts["per"] else "per "
-
-
 def _short(parts: Parts) -> str:
     return _SHORT[parts["short"]] + _stop(parts)
 
@@ -165,23 +163,26 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     rf"(?P<money>\$|{_US}|{_COINS})(?:(?P<least>{_WHOLE}(?:\.\d+)?)-(?=\d))?"
     rf"(?P<amount>{_WHOLE}(?:\.\d+)?)(?: ?(?P<scale>{_SCALE})\b)?": _price,
     r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?(?![\d:])(?P<half>(?= ?(?i:[ap]\.?m)\b))?": _time,
-    r"(?P<year>\d{4})-(?P<month>0[1-9]|1[0-2])-(?P<day>0[1-9]|[12]\d|3[01])(?!-?\d|[.,:]\d)": _date,
+    r"(?P<year>\d{4})[-/](?P<month>0[1-9]|1[0-2])[-/](?P<day>0[1-9]|[12]\d|3[01])(?!-?\d|[.,:]\d)": _date,
     rf"(?:(?P<month>{_MONTH_OF_YEAR})/(?P<day>{_DAY})|(?P<day>{_DAY})/(?P<month>{_MONTH_OF_YEAR}))"
     r"/(?P<year>\d{4}|\d\d)(?!\d)": _date,
     rf"(?P<day>{_DAY}) (?P<month>{_MONTH})\b": _day_of_month,
     rf"(?<=\b(?:{_MONTH})\.? (?:\d{{1,2}}-)?)(?P<ordinal>{_DAY})(?![\d%]|[.,:]\d|st|nd|rd|th)": _ordinal,
     r"(?:(?P<whole>\d+) )?(?P<above>\d+)/(?P<below>\d+)": _fraction,
-    r"(?P<groups>\d+(?:-\d+){2,}|(?<=plus )\d+(?: \d+){2,}|\d{2,}(?:[ -]\d+)*[ -]0\d+(?:[ -]\d+)*|"
-    r"(?:\d{1,3} )?\d{3}[ -](?:\d{3}[ -])?\d{4})(?! ?\d|[.,:]\d)": _groups,
+    rf"(?P<groups>\d+(?:-\d+){{2,}}|(?<=plus )\d+(?:[ -]\d+){{2,}}|\d{{2,}}(?:[ -]\d+)*[ -]0\d+(?:[ -]\d+)*|"
+    rf"(?<=\b(?:{_one_of(_TABLES['words']['coded'].split(', '))})(?: is|:)? )\d{{4,}}|"
+    r"(?:\d{1,3} )?\d{3}[ -](?:\d{3}[ -])?\d{4}|\d{3}\.\d{3}\.\d{4})(?! ?\d|[.,:]\d)": _groups,
     r"(?P<ordinal>\d{1,15})(?:st|nd|rd|th)\b": _ordinal,
     r"(?<!\b(?:after|every|for|than|within) )(?P<decade>\d0|\d{3}0)s\b": _decade,
     r"(?<=\d):(?=\d)": lambda parts: "to",
-    rf"(?:(?P<version>\d+(?:\.\d+){{2,}})|(?P<number>{_WHOLE}(?:\.\d+)?))(?P<percent> ?%)?": _plain,
+    rf"(?:(?P<version>\d+(?:\.\d+){{2,}})|(?P<number>{_WHOLE}(?:\.\d+)?|(?<![\w.])\.\d+))(?P<percent> ?%)?": _plain,
     rf"\b(?P<from>{_NAME})-(?P<until>{_NAME})\b": lambda parts: f"{_NAMES[parts['from']]} to {_NAMES[parts['until']]}",
-    r"(?<=\d )(?P<way>[NSE]|W(?=\.))\b\.?(?= [A-Z][a-z])": lambda parts: _WAYS[parts["way"]],
+    r"(?<=\d )(?P<way>[NSE]|W(?=\.))\b\.?(?= [A-Z\d])": lambda parts: _WAYS[parts["way"]],
     r"(?<=\d['\"]? ?)x(?= ?\d)": lambda parts: "by",
-    rf"(?<=\d[ -]?)(?P<one>(?<=(?<![\d.,])1 ?|-))?(?!{_NO_UNIT})(?P<unit>{_one_of(_UNITS)})(?![A-Za-z]){_STOP}": _unit,
-    rf"(?<=(?:\d ?|/)(?:{_one_of(_UNITS)})|\d)/(?:(?P<per>{_one_of(_UNITS)})(?![A-Za-z])|(?=[a-z]))": _per,
+    rf"(?<=\d[ -]?)(?P<one>(?<=(?<![\d.,])1 ?|-))?(?!{_END})(?P<unit>{_UNIT})(?:(?<=[a-z])s)?(?!\p{{L}}){_STOP}": _unit,
+    rf"(?<=(?:\d ?|/)(?:{_UNIT})s?|\d)/(?:(?P<per>{_UNIT})(?![A-Za-z])|(?=[a-z]))": (
+        lambda parts: f"per {_UNITS.get(parts['per'], '').partition('|')[0]}"
+    ),
     r"\bNo\.(?= \d)": lambda parts: "number",
     rf"\b(?P<short>{_SHORT_BEFORE})(?:\.|(?= ?\d))|\b(?P<short>{_SMALL_BEFORE})\b": _short,
     rf"\b(?P<short>{_SHORT_BEHIND})\b{_STOP}": _short,
@@ -190,13 +191,14 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     r"\bSt\.": lambda parts: "Saint",
     r"(?<![A-Za-z])(?P<letters>[A-Z](?:\.[A-Z])+)\b(?:\.(?P<stop>$)?)?": _letters,
     r"\bv(?=\d)": lambda parts: "version",
-    rf"(?:(?<=\b(?:{_one_of(_WORDS['numbered'])}) )|(?<=\b(?P<king>{_one_of(_WORDS['kings'])}) )(?!I\b))(?!L\b)"
+    rf"(?:(?<=\b(?:{_one_of(_WORDS['numbered'])}) )|(?<=\b(?P<king>{_one_of(_WORDS['kings'])}) )(?!I\b)|"
+    rf"(?<=\b[A-Z][a-z]{{1,14}} )(?!IV\b)(?=[IVX]{{2}}|L[IVX]))(?!L\b)"
     rf"(?P<roman>{_one_of(_ROMAN[1:])})\b": _roman,
     rf"(?P<letters>{_SPELLED})(?P<plural>s?)(?![A-Za-z])": _letters,
     r"(?<=\.)(?P<letters>[b-df-hj-np-tv-z]{2,4})(?![A-Za-z])": _letters,
     r"\bhttps?: ?|\bwww\.(?=\w)": lambda parts: "",
     r"@": lambda parts: "at",
-    r"(?<=\.[a-z]{2,6})/(?=\w)": lambda parts: "slash",
+    r"(?<=\.[a-z]{2,6}(?:/[^ ]{0,16})?)/(?=\w)": lambda parts: "slash",
     r"/": lambda parts: " ",
     r"(?<=[a-z\d])\.(?=[a-z]{2})": lambda parts: "dot",
 }
@@ -210,7 +212,7 @@ def _number(digits: str) -> str:
     """Say a number without a sign: years as such, what is no quantity digit by digit."""
     whole, _, fraction = digits.partition(".")
     if fraction:
-        return f"{_number(whole)} point {_one_by_one(fraction)}"
+        return f"{whole and _number(whole)} point {_one_by_one(fraction)}".lstrip()
     if "," not in whole:
         if len(whole) > 1 and whole[0] == "0":
             return _one_by_one(whole)
