@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from google.rpc import code_pb2
@@ -49,7 +49,6 @@ class Call:
         method: str,
         handler: Any,
         context: CallContext,
-        forwarded_for: str,
         refusal: RequestError | None,
         shared: CallParts,
         record: CallRecord | None,
@@ -59,7 +58,6 @@ class Call:
         self._method = method
         self._handler = handler
         self._context = context
-        self._forwarded_for = forwarded_for
         self._refusal = refusal
         self._shared = shared
         self._record = record
@@ -73,7 +71,7 @@ class Call:
         peer = rpc.peer()
         caller = self._context.caller if self._context.caller.name else anyone_at(peer)
         arrived_s = call_context.current().arrived_s or time.monotonic()  # those that gRPC itself accepts have none
-        self._context = CallContext(self._context.request_id, caller=caller, host=host_of(peer), arrived_s=arrived_s)
+        self._context = replace(self._context, caller=caller, host=host_of(peer), arrived_s=arrived_s)
         call_context.enter(self._context)
         self._rpc, self._task = rpc, asyncio.current_task()
         # Not in a `finally`: if the call ends during a write, this generator is closed only by the garbage collector.
@@ -81,7 +79,7 @@ class Call:
         self._shared.stalled.follow(self)
         try:
             if self._record is not None:
-                who, client = self._context.caller.name or host_of(peer), client_of(peer, self._forwarded_for)
+                who, client = self._context.caller.name or host_of(peer), client_of(peer, self._context.forwarded_for)
                 self._entered = await self._shared.call_queue.enter(who, client)
             if self._refusal is not None:
                 raise self._refusal

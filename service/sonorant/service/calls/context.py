@@ -17,6 +17,7 @@ class CallContext:
     session_id: str = ""
     caller: Caller = ANYONE
     host: str = ""  # where the call comes from
+    forwarded_for: str = ""  # whom a gateway or proxy says that it calls for
     arrived_s: float = 0.0  # on the monotonic clock
 
 

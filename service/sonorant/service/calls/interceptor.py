@@ -62,12 +62,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 refusal = error
         wanted, traceparent = _value(metadata, "x-request-id"), _value(metadata, "traceparent")
         usable = 0 < len(wanted) <= MAX_REQUEST_ID_CHARS and wanted.isprintable()
-        context = CallContext(wanted if usable else secrets.token_hex(8), caller=caller)
+        context = CallContext(
+            wanted if usable else secrets.token_hex(8), caller=caller, forwarded_for=_value(metadata, "x-forwarded-for")
+        )
         method, record = details.method.removeprefix(_PREFIX).removeprefix(_RIVA_PREFIX), None
         if refusal is not None or details.method.startswith((_PREFIX, _RIVA_PREFIX)):
             record = CallRecord(method, context, self._metrics, self._usage, self._tracer, traceparent)
-        forwarded_for = _value(metadata, "x-forwarded-for")
-        call = Call(method, handler, context, forwarded_for, refusal, self._shared, record)
+        call = Call(method, handler, context, refusal, self._shared, record)
         serializer = handler.response_serializer
         if _value(metadata, "x-audio-omit") == "1":
             serializer = _without_audio(serializer)
