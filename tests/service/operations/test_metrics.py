@@ -192,6 +192,13 @@ async def test_the_side_port_serves_nothing_else(monkeypatch: pytest.MonkeyPatch
         assert (await scrape(server))["tts_slots"] == 32
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/ready"])
+async def test_a_head_says_what_a_get_would_and_has_no_body(path: str) -> None:
+    async with served(FakeEngine(), **SIDE_PORT) as server:
+        head, body = await http(server, f"HEAD {path} HTTP/1.1\r\n\r\n")
+        assert head.startswith("HTTP/1.1 200 ") and "Content-Length: 0" not in head and body == ""
+
+
 async def test_a_port_that_is_taken_is_told_by_its_flag() -> None:
     async with served(FakeEngine(), **SIDE_PORT) as server:
         with pytest.raises(CannotListen, match="--metrics-listen"):

@@ -1,4 +1,4 @@
-"""A minimal HTTP server on the metrics port: `GET /metrics` for a scraper and `GET /ready` for a balancer.
+"""A minimal HTTP server on the metrics port: `/metrics` for a scraper and `/ready` for a balancer, by GET or HEAD.
 
 `/ready` answers 200 while new calls should come here, else 404. So a balancer can tell a server that is draining, which
 answers, from one that is gone or frozen, which does not.
@@ -33,7 +33,8 @@ async def serve_metrics(
                     f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
                     "Connection: close\r\n\r\n".encode()
                 )
-                writer.write(body)
+                if not head.startswith(b"HEAD "):
+                    writer.write(body)
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # the client sent no valid request, or has gone
@@ -57,7 +58,7 @@ async def _respond(
     path = rest.partition(b" ")[0].partition(b"?")[0]
     if path not in (b"/metrics", b"/ready"):
         return "404 Not Found", "text/plain", b"not found: use /metrics or /ready\n"
-    if method != b"GET":
+    if method not in (b"GET", b"HEAD"):
         return "405 Method Not Allowed", "text/plain", b"use GET\n"
     if path == b"/metrics":
         return "200 OK", CONTENT_TYPE_LATEST, await metrics()
