@@ -55,7 +55,7 @@ _SMALL_BEFORE = _one_of(short for short in _BEFORE if short.islower())
 _SHORT_BEHIND = _one_of(_TABLES["behind"])
 _STOP = r"(?:\.(?!\.)(?P<stop>(?=$| [A-Z\d]))?)?"  # of an abbreviation, which may be that of its sentence
 # What is no unit behind a number: an apostrophe or a quotation mark that ends what one began, and the "s" of "747s".
-_END = r"""(?<=[ -]|(?<!\w)'[^']{0,20})'|(?<=[ -]|(?<!\d)"[^"]{0,20})"|(?<=\d{3}|-\d+)s\b"""
+_END = r"""(?<=[ -]|(?<!\w)'[^']{0,20})'|(?<=[ -]|(?<!\d)"[^"]{0,20})"|(?<=\d{3}|[A-Za-z-]\d+)s\b"""
 
 # What may be a number yet, or several with blanks between them, and the word behind, which may belong to it; or a word.
 # What is behind an abbreviation shows what it is.
@@ -180,7 +180,7 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     r"(?<=\d )(?P<way>[NSE]|W(?=\.))\b\.?(?= [A-Z\d])": lambda parts: _WAYS[parts["way"]],
     r"(?<=\d['\"]? ?)x(?= ?\d)": lambda parts: "by",
     rf"(?<=\d[ -]?)(?P<one>(?<=(?<![\d.,])1 ?|-))?(?!{_END})(?P<unit>{_UNIT})(?:(?<=[a-z])s)?(?!\p{{L}}){_STOP}": _unit,
-    rf"(?<=(?:\d ?|/)(?:{_UNIT})s?|\d)/(?:(?P<per>{_UNIT})(?![A-Za-z])|(?=[a-z]))": (
+    rf"(?<=(?:\d ?|/)(?:{_UNIT})s?|\d)/(?:(?P<per>{_UNIT})(?![A-Za-z])|(?=[a-z]{{2}}))": (
         lambda parts: f"per {_UNITS.get(parts['per'], '').partition('|')[0]}"
     ),
     r"\bNo\.(?= \d)": lambda parts: "number",
