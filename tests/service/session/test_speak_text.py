@@ -128,14 +128,13 @@ async def test_text_that_keeps_coming_is_one_segment() -> None:
     async with served(engine) as server:
         call, transcript = server.stub.Speak(), Transcript()
         await call.write(speak_pb2.SpeakRequest(config=settings()))
-        for _ in range(6):
+        for _ in range(20):  # for longer than a sentence may wait
             await call.write(say("a. "))
-            await asyncio.sleep(0.1)
-        (stream,) = engine.live.values()
-        assert stream.text == "a. " * 6 and not stream.ended
+            await asyncio.sleep(0.02)
+        await eventually(lambda: [stream.text for stream in engine.live.values()], ["a. " * 20])
         await call.done_writing()
         await read_all(call, transcript)
-        assert transcript.pcm["u1"] == spoken("a. " * 6, 7)
+        assert transcript.pcm["u1"] == spoken("a. " * 20, 7)
 
 
 async def test_the_next_utterance_is_prefilled_while_this_one_is_heard() -> None:
@@ -196,7 +195,7 @@ async def test_a_cancelled_prefill_leaves_nothing() -> None:
 async def test_marks_come_before_their_audio_and_say_what_was_heard() -> None:
     text = "One two, three four five. And so it ends, my friend!"
     async with served(FakeEngine()) as server:
-        transcript = await speak(server.stub, [settings(marks=True), say(text)])
+        transcript = await speak(server.stub, [settings(mode=MANUAL, marks=True), say(text)])  # its end comes with it
         marks = transcript.marks["u1"]
         assert [mark.text for mark in marks] == text.split()
         assert all(text[mark.text_start : mark.text_end] == mark.text for mark in marks)
