@@ -110,8 +110,10 @@ async def test_a_runaway_is_stopped_and_told_and_the_session_goes_on() -> None:
     engine = FakeEngine()
     async with served(engine) as server:
         call, transcript = server.stub.Speak(), Transcript()
-        await call.write(speak_pb2.SpeakRequest(config=config(sampling=SEED)))
-        await call.write(say("a" * 3000, "x"))  # more than connections hold of what nobody reads
+        paced = config(sampling=SEED)
+        paced.max_lead_ms = 400  # what is made beyond that waits, and can be made again
+        await call.write(speak_pb2.SpeakRequest(config=paced))
+        await call.write(say("a" * 3000, "x"))
         await read_until(call, transcript, "audio")
         for draw in range(1 + MAX_HEALS):  # it goes on with other draws as often as that
             await eventually(lambda: engine.num_opened, 1 + draw)
