@@ -139,13 +139,13 @@ class Tokenizer:
 
     def begins_longer_token(self, chars: str) -> bool:
         """Whether some token begins with these byte characters and has more of them."""
-        num_tokens = len(self._begins) - 1
-        place = bisect_right(range(num_tokens), chars, key=self._token)
-        return place < num_tokens and self._token(place).startswith(chars)
 
-    def _token(self, place: int) -> str:
-        """Return a token by its place among all, sorted."""
-        return self._tokens[self._begins[place] : self._begins[place + 1]]
+        def token(place: int) -> str:  # of all, sorted
+            return self._tokens[self._begins[place] : self._begins[place + 1]]
+
+        num_tokens = len(self._begins) - 1
+        place = bisect_right(range(num_tokens), chars, key=token)
+        return place < num_tokens and token(place).startswith(chars)
 
 
 class TokenOffsets:

@@ -349,8 +349,12 @@ class Engine:
                     budgets[run_id] = record.budget(now_s)
                 case PcmBatch():
                     self._deliver_batch(record, budgets)
-                case TextPositions():
-                    self._deliver_positions(record)
+                case TextPositions(stream_ids, frames, positions):
+                    for run_id, frame, at in zip(stream_ids.tolist(), frames.tolist(), positions.tolist(), strict=True):
+                        stream = self._running[run_id]
+                        assert isinstance(stream, EngineStream), "only streams with a talker have text positions"
+                        assert stream.text_times is not None, "it has asked for them"
+                        stream.text_times.add_position(frame, at)
                 case SilentStream(run_id, num_frames):
                     self._running[run_id].on_silence(num_frames)
                 case EndStream():
@@ -368,14 +372,6 @@ class Engine:
             self._tell_spoken(True)
         if self.placement.verdicts.reported:
             self.placement.verdicts.acquit(streams)
-
-    def _deliver_positions(self, batch: TextPositions) -> None:
-        rows = zip(batch.stream_ids.tolist(), batch.frame_indices.tolist(), batch.positions.tolist(), strict=True)
-        for run_id, frame, position in rows:
-            stream = self._running[run_id]
-            assert isinstance(stream, EngineStream), "only streams with a talker have text positions"
-            assert stream.text_times is not None, "it has asked for them"
-            stream.text_times.add_position(frame, position)
 
     def _deliver_end(self, record: EndStream) -> None:
         stream = self._running.pop(record.stream_id)

@@ -251,23 +251,17 @@ class Delivery:
         most = max(1, int(self._pacer.max_chunk_ms / frame_ms)) if self._audio.may_join else 1
         if num_frames := min(most, speech.num_due):
             await self._pacer.wait(num_frames * frame_ms if self._audio.may_join else self._audio.frame_duration_ms)
-            self._encode_frames(min(num_frames, speech.num_due))  # a revision may have taken some back meanwhile
+            if num_frames := min(num_frames, speech.num_due):  # a revision may have taken some back meanwhile
+                codes, samples = speech.frames.give(num_frames)
+                if self._spec.resumable and speech.frames.num_codes_taken < speech.frames.num_given:
+                    self._add_codes()
+                if len(samples):  # else it is silence at the beginning, which is not sent
+                    start_s = time.monotonic()
+                    self._encoded(self._writer.speech(samples, codes))
+                    if self._statistics.budget is None:
+                        self._statistics.encoded(time.monotonic() - start_s)
         if speech.state is State.OVER and not speech.frames.num_waiting:
             self._encode_end()
-
-    def _encode_frames(self, num_frames: int) -> None:
-        """Give out the next frames, and encode them unless they are the silence at the beginning, which is not sent."""
-        if not num_frames:
-            return
-        frames = self._speech.frames
-        codes, samples = frames.give(num_frames)
-        if self._spec.resumable and frames.num_codes_taken < frames.num_given:
-            self._add_codes()
-        if len(samples):
-            start_s = time.monotonic()
-            self._encoded(self._writer.speech(samples, codes))
-            if self._statistics.budget is None:
-                self._statistics.encoded(time.monotonic() - start_s)
 
     def _encode_end(self) -> None:
         """Encode what follows the segment's last frame."""

@@ -72,15 +72,6 @@ class Segment:
             self.ready.clear()
             await self.ready.wait()
 
-    def add(self, spoken: str) -> None:
-        """Add text to be spoken. Raises InvalidSynthesis."""
-        if self.spoken and (before := self.spoken[-1]) is not None:
-            self.spoken[-1] = before + spoken  # a stream that comes later takes one piece, which costs less
-        else:
-            self.spoken.append(spoken)
-        if self.stream is not None:
-            self.stream.push_text(spoken)
-
     def close(self, end: EndSegment) -> None:
         """End the text. Raises InvalidSynthesis."""
         self.end = end
@@ -182,7 +173,12 @@ class Segments:
                     segment.manner, segment.sound = manner, self._spec.audio.varied(manner.gain_db, manner.speed)
                     self.fastest = max(self.fastest, segment.sound.speed)
                 if spoken:
-                    segment.add(spoken)
+                    if segment.spoken and (before := segment.spoken[-1]) is not None:
+                        segment.spoken[-1] = before + spoken  # one piece costs a later stream less
+                    else:
+                        segment.spoken.append(spoken)
+                    if segment.stream is not None:
+                        segment.stream.push_text(spoken)
                     if not segment.speakable and is_speakable(spoken):
                         segment.speakable = spoken.isascii() or self._spec.info.gives_letters(spoken)
                         if segment.speakable:

@@ -107,12 +107,14 @@ class Utterance:
     def accept(self, text: str) -> None:
         """Check and charge a text that is to be pushed. Raises InvalidField or LimitReached."""
         check_text(text, self._max_chars, "text", self.segmenter.num_chars)
-        self._pay(len(text) - (0 if self._free is None else self._free.take(text)))
+        if self._charge is not None:
+            self._pay(len(text) - (0 if self._free is None else self._free.take(text)))
 
     def push(self, text: str) -> None:
         """Add text that was accepted. Raises InvalidSynthesis or LimitReached."""
         self.segments.written.append(text)
-        self._note_first_text(text)
+        if not self.statistics.first_text_s and self.spec.written_as == PLAIN:
+            self.statistics.text(text)  # else, of markup, what is said counts, once it is committed
         begin = 0
         if self._resumption is not None:  # commit where the session that began the utterance did so during a pause
             start = self.segmenter.num_chars
@@ -150,7 +152,6 @@ class Utterance:
         lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.spec.info.frame_rate_hz)
         replaced_chars = len(written) - at.from_char
         self._pay(len(text) + min(lost_chars, replaced_chars) - replaced_chars)
-        self._note_first_text(first)
         self._commit(events)
         flush_ids = [end.flush_id for end in ends if end.flush_id is not None]
         revised = speak_pb2.Revised(from_char=at.from_char, text_char=at.text_char, flush_ids=flush_ids)
@@ -288,11 +289,6 @@ class Utterance:
         """Charge characters to the caller, if its text is limited. Raises LimitReached."""
         if num_chars > 0 and self._charge is not None:
             self._charge(num_chars)
-
-    def _note_first_text(self, text: str) -> None:
-        """Note when the first text came. Of markup only what is said counts, once it is committed."""
-        if not self.statistics.first_text_s and self.spec.written_as == PLAIN:
-            self.statistics.text(text)
 
 
 def _spoken(events: Sequence[Event]) -> list[str | None]:
