@@ -15,8 +15,8 @@ from sonorant.tts.v1.speak_pb2 import SessionStarted
 
 
 async def read_or_cancel(call: Any) -> Any:
-    """Read a response. If this is cancelled, cancel the call and not gRPC's reading, which would keep some 13 KB for
-    ever (grpcio 1.83)."""
+    """Read a response. If this is cancelled, cancel the call and not gRPC's reading: that would keep for ever a message
+    that comes in at this moment (grpcio 1.83)."""
     reading = asyncio.ensure_future(call.read())
     try:
         return await asyncio.shield(reading)

@@ -152,6 +152,8 @@ class Utterance:
         lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.spec.info.frame_rate_hz)
         replaced_chars = len(written) - at.from_char
         self._pay(len(text) + min(lost_chars, replaced_chars) - replaced_chars)
+        if not self.statistics.first_text_s and self.spec.written_as == PLAIN:
+            self.statistics.text(first)
         self._commit(events)
         flush_ids = [end.flush_id for end in ends if end.flush_id is not None]
         revised = speak_pb2.Revised(from_char=at.from_char, text_char=at.text_char, flush_ids=flush_ids)

@@ -77,9 +77,8 @@ class Admission:
         if not self._waiting:
             return None
         if self._waiting.any_of(INTERACTIVE):
-            if (
-                stream := self._wanting()
-            ) is None:  # a caller that leaves what is free to others can still use what its own streams lend
+            # A caller that leaves what is free to others can still use what its own streams lend.
+            if (stream := self._wanting()) is None:
                 callers = self._waiting.callers(StreamRank.NEW)
                 lender = self._lender(now_s, lambda each: not each.is_background and each.request.caller in callers)
             elif self._background and self._fits_without_background(stream):
