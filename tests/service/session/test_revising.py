@@ -1,5 +1,6 @@
 """Text that changes while it is spoken: what is heard is the final text from the promised place on, nothing twice."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 
@@ -215,6 +216,16 @@ async def random_talk(server: Served, rng: random.Random) -> None:
     assert answered == asked
     for mark in talk.transcript.marks.get("u1", ()):
         assert text[mark.text_start : mark.text_end] == mark.text
+
+
+async def test_a_first_text_that_comes_by_a_revision_is_timed_from_then_on(server: Served) -> None:
+    async with Talk(server, settings(mode=speak_pb2.COMMIT_MODE_MANUAL)) as talk:
+        await talk.write(say(" "))
+        await talk.revise(0, "Hello.")
+        await asyncio.sleep(0.3)
+        await talk.write(end())
+        transcript = await talk.finish()
+    assert transcript.done["u1"].stats.first_audio_ms >= 300
 
 
 @pytest.mark.parametrize(("frame_s", "num_talks"), [(0.0, 30), (0.002, 20)])
