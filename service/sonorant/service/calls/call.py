@@ -12,7 +12,8 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from google.rpc import code_pb2
+import grpc
+from google.rpc import code_pb2, status_pb2
 from grpc_status import rpc_status
 
 from sonorant.service.access.api_keys import anyone_at
@@ -155,17 +156,25 @@ class Call:
             # Nobody cancelled this call. If this error got out, the client would wait for ever (grpc/grpc#29248).
         elif not isinstance(error, Exception):
             return
-        if not is_expected(error):
-            log.error("%s failed", self._method, exc_info=error)
         status = to_status(error, self._context.request_id)
-        self._code = status.code
-        if self._record is not None:
-            self._record.refused(status)
+        is_of_grpc = isinstance(error, grpc.aio.InternalError)  # it could not send, mostly as the client has just left
+        if not is_of_grpc:
+            self._note(error, status)
         try:
             await rpc.abort_with_status(rpc_status.to_status(status))
         except BaseException as raised:
             self._errors = (error, raised)
+            if is_of_grpc and not isinstance(raised, grpc.aio.InternalError):  # the client is still there
+                self._note(error, status)
             raise
+
+    def _note(self, error: BaseException, status: status_pb2.Status) -> None:
+        """Note with which status the call ends."""
+        if not is_expected(error):
+            log.error("%s failed", self._method, exc_info=error)
+        self._code = status.code
+        if self._record is not None:
+            self._record.refused(status)
 
     async def _end_unread(self, error: SlowReader, rpc: Any) -> None:
         try:
