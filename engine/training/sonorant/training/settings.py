@@ -1,6 +1,6 @@
 """All sizes and numbers of a training run: for the built-in checkpoints, and for toys that run through all stages."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -50,6 +50,7 @@ class TalkerSettings:
     store: StoreSizes
     min_shards: int  # training starts once so many are encoded
     evaluate_every_s: float
+    held_languages: Collection[str] = ()  # in which a talker that goes on from weights must speak as before
     max_steps: int | None = None  # None: as many as there is time for
 
 

@@ -63,9 +63,8 @@ def train_talker(
         trainer.load_talker(
             _with_new_tokens(load_file(weights_from / "model.safetensors"), weights_from, checkpoint_folder)
         )
-        known = load_checkpoint(weights_from).talker.language_ids
-        if set(checkpoint.talker.language_ids) - set(known):
-            trainer.hold(known)
+        if settings.held_languages:
+            trainer.hold(settings.held_languages)
     clock = Clock(checkpoint_folder.parent / RESUME_FILE, settings.max_steps)
     if state := clock.resume():
         trainer.load_state(state)
