@@ -28,7 +28,10 @@ RELATIVES = {
         "m·s⁻¹ mol⁻¹ 2ⁿ xⁿ⁺¹ (a+b)⁴ 10⁶kg",
         "m s to the minus 1 mol to the minus 1 2 to the n x to the n plus 1 a plus b to the 4 10 to the 6 kg",
     ),
-    "charges, notes": ("Ca²⁺ SO₄²⁻ Cl⁻ note¹² note²³ 2020¹ f⁽²⁾", "Ca 2 plus SO 4 2- Cl- note 12 note 23 2020 1 f 2"),
+    "charges, notes": (
+        "Ca²⁺ SO₄²⁻ Cl⁻ note¹² note²³ 2020¹ f⁽²⁾",
+        "Ca 2 plus SO 4 2 minus Cl- note 12 note 23 2020 1 f 2",
+    ),
     "fractions": ("½ 1½ ¾-inch 5⅔% 1⁄2", "one half 1 and one half three quarters-inch 5 and two thirds% 1 slash 2"),
     "raised": ("ʰᵉˡˡᵒ ₕₑ 5ᵗʰ 2ⁿᵈ 🅷🅘 ℍ𝓲 Ĳ", "hello he 5th 2nd HI Hi IJ"),
     "Greek of mathematics": ("𝛂𝛃 𝝮 𝞈=𝟐𝛑 𝛓 𝛜 α", "alpha beta omega omega equals 2 pi sigma epsilon a"),
@@ -38,7 +41,7 @@ RELATIVES = {
         "C plus plus C sharp 2 plus 2 5 less than 6 a less than b a at least b",
     ),
     "signs of other kinds": (
-        "*so* **so** 5* hotel `so` a_b a|b and/or <w> </w> {x} [y] C:\\d a -> b List<int> ==== # so ~ so #so",
+        "*so* **so** 5* hotel `so` _a b_ a|b and/or <w> </w> {x} [y] C:\\d a -> b List<int> ==== # so ~ so #so",
         "so so 5 hotel so a b a b and or w w x y C: d a - b List int so so so",
     ),
     "signs in full width, of mathematics": (

@@ -33,6 +33,7 @@ PARTS = [
     *("Louis", " XIV", "V", "N.", " Elm", " Main St. Then", " x ", "mg", "cent", ".org", "yen ", "for ", "30s"),
     *(".5", "code 4417", ", CA", "lbs"),
     *("https: ", "www.", "II", "War ", "No.", "U.S.", "mail.com", "notes.txt", "The", " Ma", "example", "py", ".", "I"),
+    *("BA", " 245", " - ", "Thurs", "Monday", "Wed,", "on ", "4.5/5", "01.10.2010", " equals ", "a.m.", "A320", "9/11"),
 ]
 
 

@@ -33,7 +33,7 @@ DIRECTED_MARKDOWN = WrittenAs(TextFormat.MARKDOWN, directions=Directions(are_fol
 MARKS = [
     *"*_~`#>-+|!&<:.1 \n[]()ab", "**", "```", "```py\n", "~~~\n", "\n\n", "](", "https://a.b", "[^1]", "&amp;", "<b>",
     "- ", "| ", "|-|\n", "1. ", "\\", "<!--", "-->", "é", "你",
-    "$", "$$", "\\(", "\\)", "\\[", "\\]", "\\frac", "\\le", "{", "}", "5", "【5†", "】", "<think>", "</think>",
+    "$", "$$", "\\(", "\\)", "\\[", "\\]", "\\frac", "\\le", "{", "}", "5", "【5†", "】", "<think>", "</think>", "[1]",
 ]  # fmt: skip
 TAGS = [
     "<p>", "</p>", "<s>", "</s>", "<break/>", '<break time="1s"/>', '<sub alias="x y">', "</sub>",
@@ -309,11 +309,12 @@ def test_entities_stand_for_no_more_than_a_character() -> None:
 
 
 FORMULAS = {
-    "The area is $\\pi r^2$; *so* \\(E = mc^2\\).": "The area is pi r^2; so E = mc^2.",
-    "$10\\%$, $2x + 3 = 7$, $5$, $2x$, $AB$ or $-x$": "10%, 2x + 3 = 7, 5, 2x, AB or -x",
-    "$$\nx = \\frac{-b \\pm \\sqrt{b^2-4ac}}{2a}\n$$\n*So*": "\nx = -b ± √b^2-4ac ÷ 2a\n\nSo",
+    "The area is $\\pi r^2$; *so* \\(E = mc^2\\).": "The area is pi r²; so E = mc².",
+    "$10\\%$, $2x + 3 = 7$, $5$, $2x$, $AB$ or $-x$": "10%, 2x + 3 = 7, 5, 2x, AB or −x",
+    "$$\nx = \\frac{-b \\pm \\sqrt{b^2-4ac}}{2a}\n$$\n*So*": "\nx = −b ± √b²−4ac ÷ 2a\n\nSo",
     "\\[ \\sum_{i=1}^{n} x_i \\]": "sum i=1^n x i ",
     "\\begin{a}$\\begin{a}x&=1\\\\y\\end{a}$": "\\begin{a}x =1 y",
+    "$x^23 - x^{2}$, $x^2.$ $x^2.5$": "x^23 − x², x². x^2.5",
     "$90^\\circ$, $90^{\\circ}$, $5\\,\\text{kg}$": "90°, 90°, 5 kg",
     "$$x\n\n*so*": "x\n\nso",  # never closed
     "\\(x\n*so*": "x\nso",

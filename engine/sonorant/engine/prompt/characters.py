@@ -20,10 +20,10 @@ GAP = "\0"  # stands between words, in place of something that is not spoken: a 
 
 # How symbols are said, "" = not at all: in English, by which `words.toml` knows what other languages say.
 _SAID: Mapping[str, str] = {
-    "&": "and",
     "+": "plus",
     "\N{SECTION SIGN}": "section",
     "\N{DEGREE SIGN}": "degrees",
+    "\N{MINUS SIGN}": "minus",
     "\N{PLUS-MINUS SIGN}": "plus or minus",
     "\N{SUPERSCRIPT TWO}": "squared",
     "\N{SUPERSCRIPT THREE}": "cubed",
@@ -53,7 +53,7 @@ _LOWERED = frozenset("₀₁₂₃₄₅₆₇₈₉")
 _UNITS: Mapping[str, str] = {"\N{GREEK SMALL LETTER MU}": "micro", "\N{GREEK CAPITAL LETTER OMEGA}": "ohm"}
 _UNHEARD = frozenset(("Cc", "Cf", "Cn", "Co", "Cs"))  # control, format, unassigned, private use, surrogates
 _QUOTES = ("QUOTATION MARK", "APOSTROPHE", "PRIME", "ACUTE ACCENT", "CORNER BRACKET", "TURNED COMMA")
-_HYPHENS = ("HYPHEN", "EN DASH", "FIGURE DASH", "MINUS")
+_HYPHENS = ("HYPHEN", "EN DASH", "FIGURE DASH")
 _UNSPOKEN = ("INVERTED ", "BULLET", "MIDDLE DOT", "DAGGER")
 _PUNCTUATION = frozenset(("Pc", "Pe", "Pf", "Pi", "Po", "Ps", "Sm"))
 _STOPS = frozenset(".,;:!?")
@@ -65,14 +65,18 @@ _ORDINALS: Mapping[Characters, str] = {"ascii": "srnt", "western": "srnteèhºª
 _SIGNS = _STOPS | frozenset("'\"-%@")
 # Signs of ASCII that no prose has: what they mean, where the characters around them, and blanks, are such.
 _MEANINGS: Mapping[str, tuple[str, str]] = {
-    "^": (r"[\w)]\^[\w(-]", "to the"),
+    "&": (r".*", "and"),
+    "&&": (r".*", "and"),
+    "||": (r"[\w)] ?\|\| ?[\w!(]", "or"),
+    "_": (r"[^\W_]_[^\W_]", "underscore"),
+    "^": (r"[\w)]\^[\w(−-]", "to the"),
     "**": (r"\d( ?)\*\*\1\d", "to the"),
     "*": (r"\d( ?)\*\1\d", "times"),
     "/": (r"\d/\d", "slash"),
     "~": (r".*~[\d$]", "about"),
     "#": (r".*#\d", "number"),
-    "=": (r"[\w)] ?= ?[\w$\"'.(-]", "equals"),
-    "==": (r"[\w)] ?== ?[\w$\"'.(-]", "equals"),
+    "=": (r"\S ?= ?\S", "equals"),
+    "==": (r"\S ?== ?\S", "equals"),
     "<": (r"\d<\d|[\w)] < [\w$.(-]", "less than"),
     ">": (r"\d>\d|[\w)] > [a-z\d$.(-]", "more than"),  # not "Settings > Privacy"
     "<=": (r"[\w)]( ?)<=\1[\w$.(-]", "at most"),
@@ -82,7 +86,7 @@ _MEANINGS: Mapping[str, tuple[str, str]] = {
 _FORMS: Mapping[str, str] = {"∗": "*", "⁄": "/", "∕": "/", "∼": "~", "≡": "="}
 _MAX_RUN = max(map(len, _MEANINGS)) + 1  # as many as tell a run from a longer one
 _BETWEEN = frozenset("".join(_MEANINGS))
-_NO_PROSE = _BETWEEN | frozenset("&()+[\\]_`{|}")
+_NO_PROSE = _BETWEEN | frozenset("()+[\\]`{}")
 # What is given as it is. Of "western" what at least 25 of the 150,000 sentences of the training have.
 _ASCII = frozenset(map(chr, range(0x20, 0x7F))) - _NO_PROSE
 _KEPT: Mapping[Characters, frozenset[str]] = {
@@ -132,7 +136,7 @@ def _folded(char: str, characters: Characters, language: str) -> str:
             return char
         if char in _NEAREST:
             return _NEAREST[char]
-    if category == "Pd" or name == "MINUS SIGN":
+    if category == "Pd":
         return "-" if any(kind in name for kind in _HYPHENS) else " - "
     if (category[0] in "PS" or category == "Lm") and any(quote in name for quote in _QUOTES):
         return '"' if _is_double(name) else "'"

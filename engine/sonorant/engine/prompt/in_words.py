@@ -20,7 +20,7 @@ _TABLES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("english.tom
 _WORDS: Mapping[str, Sequence[str]] = {kind: words.split() for kind, words in _TABLES["words"].items()}
 _LETTERS = dict(zip(ascii_uppercase, _WORDS["letters"], strict=True))
 _MONTHS = _WORDS["months"]
-_NAMES = {name[:3]: name for name in (*_MONTHS, *_WORDS["days"])} | {"Sept": "September"}  # of days and months
+_NAMES = {name[:3]: name for name in (*_MONTHS, *_WORDS["days"])} | _TABLES["names"]  # of days and months
 _BEFORE: Mapping[str, str] = _NAMES | _TABLES["before"]
 _SHORT: Mapping[str, str] = _BEFORE | _TABLES["behind"]
 _UNITS: Mapping[str, str] = _TABLES["units"]
@@ -39,7 +39,7 @@ def _one_of(words: Iterable[str]) -> str:
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)"
 _SCALE = "(?i:thousand|million|billion|trillion|k|m|bn|b)"
 _UNIT = _one_of(_UNITS)
-_NAME = _one_of(_NAMES)
+_NAME = _one_of([*_NAMES, *_NAMES.values()])
 _MONTH = _one_of([*_MONTHS, *(short for short, name in _NAMES.items() if name in _MONTHS)])
 _DAY = r"(?:3[01]|[12]\d|0?[1-9])"
 _MONTH_OF_YEAR = r"(?:1[0-2]|0?[1-9])"
@@ -47,11 +47,15 @@ _MONTH_OF_YEAR = r"(?:1[0-2]|0?[1-9])"
 _TITLES, _KNOWN = _one_of(_WORDS["titles"]), _one_of(_WORDS["spelled"])
 _SPELLED = (
     rf"(?<![A-Za-z'])(?!(?:{_TITLES})\b)(?:[B-DF-HJ-NP-TV-XZ]{{2,5}}|{_KNOWN}|"
-    rf"(?<=[a-z], )[A-Z]{{2}}(?! [A-Z])|IT(?<!\b[A-Z]{{2,9}} IT)(?! [A-Z]{{2}}))|"
+    rf"(?<=[a-z], )[A-Z]{{2}}(?! [A-Z])|IT(?<!\b[A-Z]{{2,9}} IT)(?! [A-Z]{{2}})|[A-Z]{{1,3}}(?=\d)|"
+    rf"(?!(?:{_one_of(_WORDS['two'])}) )[A-Z]{{2}}(?<!\b[A-Z]{{2,9}} [A-Z]{{2}})(?=[ -]\d))|"
     r"(?<![A-Za-z'.])[B-HJ-Z](?![a-z'])|(?<![A-Za-z'.])[b-hj-z](?![A-Za-z'.])"
 )
+_DAYS = _one_of(name for both in _NAMES.items() if both[1] in _WORDS["days"] for name in both)
+# Before two numbers that are a month and a day, if 9/11 and halves are not meant
+_DATED = rf"(?:on|due|since|until|before|after|by(?! [1-9]/[1-9](?!\d))|{_DAYS})[.,]?(?! 9/11)"
 _SHORT_BEFORE = _one_of(set(_BEFORE) - {"Sun"})  # "in the Sun."
-_SMALL_BEFORE = _one_of(short for short in _BEFORE if short.islower())
+_ALWAYS_SHORT = _one_of(short for short in _BEFORE if short.islower() or short in _WORDS["no_words"])
 _SHORT_BEHIND = _one_of(_TABLES["behind"])
 _STOP = r"(?:\.(?!\.)(?P<stop>(?=$| [A-Z\d]))?)?"  # of an abbreviation, which may be that of its sentence
 # What is no unit behind a number: an apostrophe or a quotation mark that ends what one began, and the "s" of "747s".
@@ -61,13 +65,13 @@ _END = r"""(?<=[ -]|(?<!\w)'[^']{0,20})'|(?<=[ -]|(?<!\d)"[^"]{0,20})"|(?<=\d{3}
 # What is behind an abbreviation shows what it is.
 _US = r"(?<![A-Za-z])US\$"
 _COINS = rf"\b(?:{_one_of(money for money in _MONEY if money.isalpha())}) "
-_DIGITS = rf"(?:{_US}|(?:{_COINS})?-?[$.]?)\d+(?:(?:[.,:/']|-\$?| )\d+)*(?:[.,:/']|-\$?| )?"
+_DIGITS = rf"(?:{_US}|(?:{_COINS})?-?[$.]?)\d+(?:(?:[.,:/']|-\$?| (?:- )?)\d+)*(?:[.,:/']|-\$?| (?:- ?)?)?"
 _WORD = r"[A-Za-z]+(?:\.[A-Za-z]+)*\.?"
 _BEGUN = _one_of([*_SHORT, *_MONTHS, *(unit.split()[0] for unit in _UNITS), *_WAYS, "IT", "No", "St", *_MONEY])
-_AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN})s?\.?) [^ ]{{0,2}}(?: [^ ]?)?"
+_AHEAD = rf"(?<=(?<![A-Za-z])(?:{_BEGUN}|[A-Z]{{2}})s?\.?)[ -][^ ]{{0,2}}(?: [^ ]?)?"
 _GROWING = regex.compile(
-    rf"(?:\bhttps?: ?|{_DIGITS}(?:[%\"]|(?!{_COINS}\d){_WORD})?|-?\$|{_US}|-\.|[@-]|/[A-Za-z]*|\b(?:{_NAME})-[A-Za-z]*|"
-    rf"{_WORD}|(?:\.[A-Za-z]+)*\.?)"
+    rf"(?:\bhttps?: ?|(?:- )?{_DIGITS}(?:[%\"]|(?!{_COINS}\d){_WORD})?|-?\$|{_US}|-\.|@|- ?|/[A-Za-z]*|"
+    rf"\b(?:{_NAME})(?: ?- ?[A-Za-z]*| )|{_WORD}|(?:\.[A-Za-z]+)*\.?)"
     rf"(?P<ahead>{_AHEAD})?"
 )
 _BEGINNING = regex.compile(r"[A-Za-z\d$@./-]")
@@ -98,18 +102,18 @@ def _time(parts: Parts) -> str:
 
 
 def _date(parts: Parts) -> str:
-    year = parts["year"] if len(parts["year"]) == 4 else f"{20 - (parts['year'] > '69')}{parts['year']}"
-    return f"{_MONTHS[int(parts['month']) - 1]} {_words(parts['day'], 'ordinal')}, {_number(year)}"
-
-
-def _day_of_month(parts: Parts) -> str:
-    return f"{_SHORT.get(parts['month'], parts['month'])} {_words(parts['day'], 'ordinal')}"
+    month, year = parts["month"], parts["year"] or ""
+    name = _MONTHS[int(month) - 1] if month.isdecimal() else _SHORT.get(month, month)
+    if len(year) == 2:
+        year = f"{20 - (year > '69')}{year}"
+    return f"{name} {_words(parts['day'], 'ordinal')}" + (year and f", {_number(year)}")
 
 
 def _fraction(parts: Parts) -> str:
     whole, above, below = parts["whole"] or "", parts["above"], parts["below"]
-    if not 0 < int(above) < int(below) <= 10:  # "24/7"
-        return " ".join(map(_number, f"{whole} {above} {below}".split()))
+    is_part = 0 < float(above) < int(below) < 10 and above.isdecimal()
+    if not (whole or is_part or (above == "1" != below)):
+        return f"{_number(above)} {'out of' if float(above) <= int(below) else 'over'} {_number(below)}"
     whole = whole and f"{_number(whole)} and "
     name = {"2": "half", "4": "quarter"}.get(below) or _words(below, "ordinal")
     several = "" if int(above) == 1 else "s"
@@ -165,10 +169,12 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     r"(?P<hour>\d{1,2}):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?(?![\d:])(?P<half>(?= ?(?i:[ap]\.?m)\b))?": _time,
     r"(?P<year>\d{4})[-/](?P<month>0[1-9]|1[0-2])[-/](?P<day>0[1-9]|[12]\d|3[01])(?!-?\d|[.,:]\d)": _date,
     rf"(?:(?P<month>{_MONTH_OF_YEAR})/(?P<day>{_DAY})|(?P<day>{_DAY})/(?P<month>{_MONTH_OF_YEAR}))"
-    r"/(?P<year>\d{4}|\d\d)(?!\d)": _date,
-    rf"(?P<day>{_DAY}) (?P<month>{_MONTH})\b": _day_of_month,
+    rf"(?:/(?P<year>\d{{4}}|\d\d)|(?<=\b{_DATED} [\d/]{{3,5}}))(?![/\d])|"
+    rf"(?<![\d.])(?P<day>{_DAY})\.(?P<month>{_MONTH_OF_YEAR})\.(?P<year>(?:19|20)\d\d)(?!\.?\d)": _date,
+    rf"(?P<day>{_DAY}) (?P<month>{_MONTH})\b": _date,
     rf"(?<=\b(?:{_MONTH})\.? (?:\d{{1,2}}-)?)(?P<ordinal>{_DAY})(?![\d%]|[.,:]\d|st|nd|rd|th)": _ordinal,
-    r"(?:(?P<whole>\d+) )?(?P<above>\d+)/(?P<below>\d+)": _fraction,
+    rf"(?:(?P<whole>\d+) (?=\d+/))?(?!(?:{_one_of(_WORDS['pairs'])})(?!\d)|0\d|\d{{4}}/\d\d(?!\d))"
+    r"(?<![\d/])(?P<above>\d+(?:\.\d+)?)/(?P<below>[1-9]\d*)(?!/)": _fraction,
     rf"(?P<groups>\d+(?:-\d+){{2,}}|(?<=plus )\d+(?:[ -]\d+){{2,}}|\d{{2,}}(?:[ -]\d+)*[ -]0\d+(?:[ -]\d+)*|"
     rf"(?<=\b(?:{_one_of(_TABLES['words']['coded'].split(', '))})(?: is|:)? )\d{{4,}}|"
     r"(?:\d{1,3} )?\d{3}[ -](?:\d{3}[ -])?\d{4}|\d{3}\.\d{3}\.\d{4})(?! ?\d|[.,:]\d)": _groups,
@@ -176,7 +182,11 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     r"(?<!\b(?:after|every|for|than|within) )(?P<decade>\d0|\d{3}0)s\b": _decade,
     r"(?<=\d):(?=\d)": lambda parts: "to",
     rf"(?:(?P<version>\d+(?:\.\d+){{2,}})|(?P<number>{_WHOLE}(?:\.\d+)?|(?<![\w.])\.\d+))(?P<percent> ?%)?": _plain,
-    rf"\b(?P<from>{_NAME})-(?P<until>{_NAME})\b": lambda parts: f"{_NAMES[parts['from']]} to {_NAMES[parts['until']]}",
+    rf"\b(?P<from>{_NAME}) ?- ?(?P<until>{_NAME})\b": (
+        lambda parts: " to ".join(_NAMES.get(parts[name], parts[name]) for name in ("from", "until"))
+    ),
+    r"(?<=\d )-(?= \d[\d. -]* equals\b)": lambda parts: "minus",
+    r"(?<=(?:(?i:[ap]\.?m)\.?|:\d\d|\$\d{1,9}(?:\.\d\d)?) )-(?= [$\d])": lambda parts: "to",
     r"(?<=\d )(?P<way>[NSE]|W(?=\.))\b\.?(?= [A-Z\d])": lambda parts: _WAYS[parts["way"]],
     r"(?<=\d['\"]? ?)x(?= ?\d)": lambda parts: "by",
     rf"(?<=\d[ -]?)(?P<one>(?<=(?<![\d.,])1 ?|-))?(?!{_END})(?P<unit>{_UNIT})(?:(?<=[a-z])s)?(?!\p{{L}}){_STOP}": _unit,
@@ -184,9 +194,9 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
         lambda parts: f"per {_UNITS.get(parts['per'], '').partition('|')[0]}"
     ),
     r"\bNo\.(?= \d)": lambda parts: "number",
-    rf"\b(?P<short>{_SHORT_BEFORE})(?:\.|(?= ?\d))|\b(?P<short>{_SMALL_BEFORE})\b": _short,
+    rf"\b(?P<short>{_SHORT_BEFORE})(?:\.|(?= ?\d))|\b(?P<short>{_ALWAYS_SHORT})\b|\b(?P<short>Wed|Sat)(?=,)": _short,
     rf"\b(?P<short>{_SHORT_BEHIND})\b{_STOP}": _short,
-    rf"(?<=\d[A-Za-z ]{{0,{_SEEN_CHARS - 2}}} |[a-z,] (?!Fort|Lake|Mount|Port)[A-Z][a-z]{{1,14}} )St\b{_STOP}|"
+    rf"(?<=\d[A-Za-z ]{{0,{_SEEN_CHARS - 3}}}[A-Za-z] |[a-z,] (?!Fort|Lake|Mount|Port)[A-Z][a-z]{{1,14}} )St\b{_STOP}|"
     r"\bSt\.(?P<stop>$)?(?! [A-Z])": lambda parts: "Street" + _stop(parts),
     r"\bSt\.": lambda parts: "Saint",
     r"(?<![A-Za-z])(?P<letters>[A-Z](?:\.[A-Z])+)\b(?:\.(?P<stop>$)?)?": _letters,

@@ -35,9 +35,10 @@ _COMMAND = regex.compile(r"\\(?P<name>[A-Za-z]{1,32})(?=[^A-Za-z])")
 _BLANK = regex.compile(r"\\[,;:!> \\\n]")
 _ESCAPED = regex.compile(r"\\(?P<char>[^A-Za-z])")
 _DEGREES = regex.compile(r"\^(?:\\circ(?=[^A-Za-z])|\{\\circ\})")
+_POWER = regex.compile(r"\^(?:(?P<of>[23])(?=[^\d.]|\.\D)|\{(?P<of>[23])\})")
 _NEXT_PART = regex.compile(r"\}[ \t]{0,4}\{")  # below the bar of a fraction
 _GROUP = regex.compile(r"\^\{|_\{?|[{}&]")
-_REST = regex.compile(r"[^\\$^_{}&\n]+")
+_REST = regex.compile(r"[^\\$^_{}&\n-]+")
 _SIGNS: Mapping[str, str] = {
     "times": "×", "cdot": "×", "div": "÷", "pm": "±", "mp": "±", "leq": "≤", "le": "≤", "geq": "≥",
     "ge": "≥", "lt": "<", "gt": ">", "neq": "≠", "ne": "≠", "approx": "≈", "sim": "≈", "equiv": "=",
@@ -101,6 +102,8 @@ class Formula:
             return Said(2, escaped["char"])
         if (degrees := at.match(_DEGREES)) is not None:
             return Said(len(degrees[0]), "°")
+        if (power := at.match(_POWER)) is not None:
+            return Said(len(power[0]), "²" if power["of"] == "2" else "³")
         if (part := at.match(_NEXT_PART)) is not None:
             return Said(len(part[0]), " ÷ ")
         if (group := at.match(_GROUP)) is not None:
@@ -110,7 +113,7 @@ class Formula:
             return Said(len(group[0]), {"^": "^", "_": " ", "&": " "}.get(group[0][0], ""))
         if (rest := at.match(_REST)) is not None:
             return Said(len(rest[0]), rest[0])
-        return Said(1, at.char)
+        return Said(1, "−" if at.char == "-" else at.char)
 
 
 def _word(command: str, before: str, after: str) -> str:

@@ -70,6 +70,7 @@ _ESCAPE = regex.compile(r"\\[!-/:-@\[-`{-~\n]")
 _IMAGE = regex.compile(r"!(?=\[)")
 _LINK = regex.compile(r"\[(?=[^\W\d])")
 _REFERENCE = regex.compile(r"\[\^[^\]\s]{1,32}\]")
+_CITED = regex.compile(r"\[[1-9]\d?\](?=[.,;!?\n]|\[[1-9]\d?\][^(])")  # "Press [1] for" goes on as no source does
 _SOURCE = regex.compile(r"【\d{1,4}(?::\d{1,4})?†[^】\n]{0,64}】")  # as OpenAI's assistants name theirs
 _TARGET = regex.compile(
     r"""\]\((?:<[^<>\n]{0,2048}>|[^\s()<>]{0,2048}(?:\([^\s()<>]{0,256}\)[^\s()<>]{0,256}){0,2})"""
@@ -85,8 +86,8 @@ _TAG = regex.compile(
     regex.IGNORECASE,
 )
 _COMMENT = regex.compile(r"<!--[^>]{0,512}-->")
-# What a model thinks before it answers; nobody is to hear it. "<think> is a tag" goes on as no thought begins.
-_THINK = regex.compile(r"[ \t]{0,64}<(?P<name>think|thinking|thought|reasoning)>(?=[^ \t]|[ \t]{1,16}[^ \ta-z])")
+# What a model thinks before it answers, and asks of tools; nobody is to hear it
+_THINK = regex.compile(r"[ \t]{0,64}<(?P<name>think|thinking|thought|reasoning|tool_call|tool_response|function_call)>")
 _THOUGHTS = regex.compile(r"[^<\n]+|\n")
 _ENTITY = regex.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 _SCHEME = regex.compile(r"https?://(?=[^\s])")
@@ -154,6 +155,7 @@ class Markdown(Markup):
             return Said(len(quote[0]))
         if (think := at.match(_THINK)) is not None:
             self._thoughts = think["name"]
+            self.ignored[self._endless] = None
             return Said(len(think[0]))
         for pattern, kind in _MARKED:
             if (found := at.match(pattern)) is None:
@@ -194,9 +196,14 @@ class Markdown(Markup):
         """Leave out what a model thinks: all up to its closing tag, behind which a line begins, or to the end of the
         text."""
         if (closing := at.growing().match(regex.compile(f"</{self._thoughts}>"))) is not None:
+            del self.ignored[self._endless]
             self._thoughts = ""
             return Said(len(closing[0]))
         return _left_out(at, _THOUGHTS)
+
+    @property
+    def _endless(self) -> str:
+        return f"<{self._thoughts}> without </{self._thoughts}>"
 
     # Within a line
 
@@ -240,7 +247,7 @@ class Markdown(Markup):
         if char == "[":
             if self._directions is not None and (direction := self._directions.read(at, self)) is not None:
                 return direction
-            reference = at.match(_REFERENCE)
+            reference = at.match(_REFERENCE) or (None if self._before == "\n" else at.match(_CITED))
             self._is_link = at.match(_LINK) is not None and not self._before.isalnum()
             return Said(1 if reference is None else len(reference[0]))
         if char == "]":
