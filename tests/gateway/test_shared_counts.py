@@ -4,11 +4,12 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from sonorant.gateway.shared_counts import KINDS, ROOM_BYTES, SHARED_DIR_VARIABLE, take_room
+from sonorant.gateway.shared_counts import KINDS, ROOM_BYTES, SHARED_DIR_VARIABLE, shared_folder, take_room
 
 COUNT = """
 from sonorant.gateway.shared_counts import take_room
@@ -47,3 +48,17 @@ def test_a_process_without_room_counts_alone_and_says_so(
     assert SHARED_DIR_VARIABLE not in os.environ
     assert not list(tmp_path.iterdir())
     assert f"{tmp_path}: File too large: so GET /metrics tells of one process at a time" in caplog.text
+
+
+def test_the_folder_of_a_gateway_that_was_killed_is_removed_by_the_next_one_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (left := tmp_path / "sonorant-counts-left").mkdir()
+    (left / "counter_1.db").touch()
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (link := tmp_path / "sonorant-counts-link").symlink_to(elsewhere)
+    with shared_folder() as first, shared_folder() as second:
+        assert first and second
+        assert set(tmp_path.iterdir()) == {Path(first), Path(second), elsewhere, link}
+    assert set(tmp_path.iterdir()) == {elsewhere, link}

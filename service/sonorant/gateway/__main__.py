@@ -4,10 +4,12 @@ import os
 import signal
 import sys
 
+from sonorant.hosting.early_signals import end_at_signals
+
 
 def main() -> None:
-    # Importing takes most of a second. Until then Ctrl-C simply ends the process, without a KeyboardInterrupt in it.
-    usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    usual = signal.getsignal(signal.SIGINT)
+    end_at_signals()
     # gRPC's newer way to read from a client's socket uses two more threads per message, which is a fifth of its cost.
     os.environ.setdefault("GRPC_EXPERIMENTS", "-event_engine_client,-event_engine_for_all_other_endpoints")
     try:

@@ -7,13 +7,14 @@ from contextlib import nullcontext
 
 from sonorant import logs
 from sonorant.engine import WORKERS
+from sonorant.hosting.early_signals import end_at_signals
 from sonorant.hosting.streams import open_standard_streams
 from sonorant.logs import start
 
 
 def main() -> None:
-    # The imports take most of a second. Meanwhile Ctrl-C kills the process, instead of raising from inside an import.
-    usual = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    usual = signal.getsignal(signal.SIGINT)
+    end_at_signals()
     # The C core of gRPC writes a line to stderr for each frame that it cannot read, and attackers send many.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     serves = all(argument.startswith("-") for argument in sys.argv[1:2])  # and does not run a subcommand

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import tempfile
 from asyncio.subprocess import Process
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import Any
 from prometheus_client.multiprocess import mark_process_dead
 
 from sonorant.gateway.settings import GatewayConfig
-from sonorant.gateway.shared_counts import COUNTS_ALONE, SHARED_DIR_VARIABLE
+from sonorant.gateway.shared_counts import SHARED_DIR_VARIABLE, shared_folder
 from sonorant.hosting.addresses import CannotListen, reserved_port
 from sonorant.hosting.children import Children, ProcessEnded, start_module
 from sonorant.hosting.process import Signals, announce, run_to_end
@@ -28,7 +27,7 @@ async def _serve(config: GatewayConfig, signals: Signals) -> int:
     signals.is_loading = False
     try:
         with ExitStack() as stack:
-            codes = await _Supervisor(_with_ports(config, stack), _shared_folder(stack), signals).run()
+            codes = await _Supervisor(_with_ports(config, stack), stack.enter_context(shared_folder()), signals).run()
     except (CannotListen, ProcessEnded) as error:
         log.error("%s", error)
         return 1
@@ -53,14 +52,6 @@ class _Supervisor(Children):
     def on_end(self, number: int, pid: int) -> None:
         if self._folder:
             mark_process_dead(pid, self._folder)  # type: ignore[no-untyped-call]
-
-
-def _shared_folder(stack: ExitStack) -> str | None:
-    try:
-        return stack.enter_context(tempfile.TemporaryDirectory(prefix="sonorant-gateway-"))
-    except OSError as error:  # no disk has room
-        log.warning(COUNTS_ALONE, error.strerror or error)
-        return None
 
 
 def _with_ports(config: GatewayConfig, stack: ExitStack) -> GatewayConfig:
