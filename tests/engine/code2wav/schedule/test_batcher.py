@@ -6,8 +6,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from sonorant.engine.code2wav.schedule.batcher import GATHER, IN_HAND_FRAMES
+from sonorant.engine.code2wav.schedule.batcher import GATHER
 from sonorant.engine.code2wav.schedule.pace import DECAY, RESERVE
+from sonorant.engine.code2wav.schedule.stream import IN_HAND_FRAMES
 from sonorant.engine.ipc.messages import (
     BeginStream,
     EndStream,

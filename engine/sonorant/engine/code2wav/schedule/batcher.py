@@ -64,10 +64,6 @@ from sonorant.engine.ipc.server_ids import server_of
 from sonorant.engine.types import FinishReason, Float32Array, Int16Array, StreamEnd
 from sonorant.engine.under_way import UnderWay
 
-# Frames that a listener has to play at least when the first frame comes for which a stream was given credit. Credit is
-# for 12 frames more than was sent, and up to 7 of them are gathered to a lump; one is heard until the frame is there.
-IN_HAND_FRAMES = 4
-
 # A whole chunk waits for this part of a frame for those of other streams. Waiting for longer saves few calls more.
 GATHER = 0.25
 
@@ -154,9 +150,7 @@ class Batcher:
         ):
             stream = self._streams[stream_id]
             if stream.is_blocked:
-                stream.is_blocked = False
-                num_in_hand = min(IN_HAND_FRAMES - len(stream.pending), stream.first_pending - stream.first_heard)
-                stream.dry_s = max(stream.dry_s, times[-1] + num_in_hand * self._frame_s)
+                stream.unblock(times[-1], self._frame_s)
             if index != stream.num_received:
                 raise ValueError(f"stream {stream_id} got frame {index} where frame {stream.num_received} was due")
             if index == stream.first_heard:
@@ -329,7 +323,9 @@ class Batcher:
             self._outgoing.add(audio)
             if self._max_silent_frames:
                 assert not isinstance(audio.samples, list)  # as it is only when it was read from a ring
-                self._note_silence(batch[rows], silent_tail(audio.samples, audio.num_frames), audio.num_frames)
+                for stream, tail in zip(batch[rows], silent_tail(audio.samples, audio.num_frames), strict=True):
+                    if stream.falls_silent(tail, audio.num_frames, self._max_silent_frames):
+                        self._outgoing.add(SilentStream(stream.stream_id, stream.num_silent))
         for stream, length in zip(batch, plan.lengths, strict=True):
             num_sent = min(length, max(0, stream.first_pending + length - self._context.silent_first_frames))
             stream.dry_s = max(stream.dry_s, now) + num_sent * self._frame_s
@@ -338,7 +334,6 @@ class Batcher:
                 stream.chunk_frames = self._sizes.wanted(stream.num_decoded)
             stream.gathered_s = NEVER_S
             self._put_back(stream)
-        self._pass_on_ended_servers()
         return self._outgoing.take()
 
     def apply_unheard(self, plan: DecodePlan) -> list[PcmRecord]:
@@ -352,7 +347,6 @@ class Batcher:
                 kept = self._references.place(stream.reference)
                 self._copies += [] if kept is None else [(stream.slot, kept)]
             self._put_back(stream)
-        self._pass_on_ended_servers()
         return self._outgoing.take()
 
     def _put_back(self, stream: DecodedStream) -> None:
@@ -381,13 +375,6 @@ class Batcher:
         self._with_reference.pop(stream.stream_id, None)
         return self._slots.take(stream)
 
-    def _note_silence(self, batch: Sequence[DecodedStream], tails: Sequence[int], num_frames: int) -> None:
-        for stream, tail in zip(batch, tails, strict=True):
-            before = stream.num_silent
-            stream.num_silent = before + tail if tail == num_frames else tail
-            if before < self._max_silent_frames <= stream.num_silent:
-                self._outgoing.add(SilentStream(stream.stream_id, stream.num_silent))
-
     def _file(self, stream: DecodedStream) -> None:
         self._due.file(stream, is_alone=len(self._streams) == 1)
 
@@ -404,6 +391,7 @@ class Batcher:
         self._begun.pop(stream.stream_id, None)
         self._slots.give_back(stream)
         self._outgoing.add(stream.end)
+        self._pass_on_ended_servers()
 
     def check_conservation(self) -> None:
         """Raise RuntimeError unless every slot is either free or used by a stream."""

@@ -9,6 +9,9 @@ from sonorant.engine.types import Int16Array
 
 NO_SLOT = -1
 NEVER_S = math.inf
+# Frames that a listener has to play at least when the first frame comes for which a stream was given credit. Credit is
+# for 12 frames more than was sent, and up to 7 of them are gathered to a lump; one is heard until the frame is there.
+IN_HAND_FRAMES = 4
 
 
 @dataclass(slots=True, eq=False)
@@ -74,3 +77,15 @@ class DecodedStream:
         """Take so many frames off, padded to `size`. Any codes will do: later ones change no earlier audio."""
         frames = [self.pending.popleft() for _ in range(length)]
         return frames + frames[-1:] * (size - length)
+
+    def unblock(self, now_s: float, frame_s: float) -> None:
+        """A frame has come for which the stream was given credit, so its listener has some in hand."""
+        self.is_blocked = False
+        num_in_hand = min(IN_HAND_FRAMES - len(self.pending), self.first_pending - self.first_heard)
+        self.dry_s = max(self.dry_s, now_s + num_in_hand * frame_s)
+
+    def falls_silent(self, tail: int, num_frames: int, most: int) -> bool:
+        """Count silent frames: `num_frames` were decoded, of which the last `tail` are silent. Return whether these
+        make `most` in a row now."""
+        before, self.num_silent = self.num_silent, tail + (self.num_silent if tail == num_frames else 0)
+        return before < most <= self.num_silent
