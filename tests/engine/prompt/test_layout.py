@@ -76,7 +76,7 @@ def test_rows_are_those_of_the_official_package(
         if plan is None:
             plan = prompt.plan(ids[:stop], ended=stop is None)
         else:
-            trailing += prompt.column(new, ended=stop is None)
+            trailing += (*new, *(prompt.text_end if stop is None else ()))
     assert plan is not None
     assert rows_of(plan) == golden_rows(case)
     assert plan.num_rows == case["length"]
@@ -107,8 +107,7 @@ def test_plain_streaming_needs_one_token(checkpoints: dict[str, Checkpoint], tok
     assert plan is not None
     assert plan.num_rows == 9
     assert not plan.text_ended
-    assert prompt.column([1879], ended=False) == (1879,)
-    assert prompt.column([], ended=True) == (151673,)
+    assert prompt.text_end == (151673,)
 
 
 def test_icl_streaming_waits_until_the_reference_is_covered(

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sonorant.engine.checkpoint.folders import BUILTIN_VOICE_DIR
 from sonorant.engine.errors import CheckpointError
-from sonorant.engine.prompt.tokenizer import SPLIT_PATTERN, Tokenizer, TokenStream, _stand_in
+from sonorant.engine.prompt.tokenizer import CONTEXT_CHARS, SPLIT_PATTERN, Tokenizer, TokenStream
 from tests.allocated import allocated_bytes
 from tests.engine.prompt.texts import FRAGMENTS, cut_texts, texts
 
@@ -65,14 +65,14 @@ def test_outer_whitespace_does_not_matter(small_tokenizer: Tokenizer, text: str)
 
 @given(start=texts, more=st.sampled_from(FRAGMENTS))
 @settings(max_examples=200)
-def test_a_stand_in_grows_as_the_pre_token_it_stands_for(tokenizer: Tokenizer, start: str, more: str) -> None:
+def test_the_end_of_a_pre_token_grows_as_the_pre_token(tokenizer: Tokenizer, start: str, more: str) -> None:
     pieces = tokenizer.split(start)
     if not pieces or pieces[-1][-1].isspace():
         return
-    piece, stand_in = pieces[-1], _stand_in(pieces[-1])
-    grown = tokenizer.split(stand_in + more)
-    assert grown[0].startswith(stand_in)
-    assert tokenizer.split(start + more) == [*pieces[:-1], piece + grown[0][len(stand_in) :], *grown[1:]]
+    piece, context = pieces[-1], pieces[-1][-CONTEXT_CHARS:]
+    grown = tokenizer.split(context + more)
+    assert grown[0].startswith(context)
+    assert tokenizer.split(start + more) == [*pieces[:-1], piece + grown[0][len(context) :], *grown[1:]]
 
 
 def test_a_word_is_released_when_it_is_over(tokenizer: Tokenizer) -> None:

@@ -4,6 +4,7 @@ Each server process writes only its own numbers. It holds the lock while it take
 whether server processes wait for one.
 """
 
+from contextlib import nullcontext
 from enum import IntEnum
 
 import numpy as np
@@ -72,13 +73,9 @@ class Entry:
 
     def claim(self, word: BoardWord, limit: int, *also: BoardWord) -> bool:
         """Take one more, unless all server processes have as many as the limit. Of others, `also` count as well."""
-        if not self._others:  # nobody else takes any
-            return self._claim(word, limit)
-        with self._lock:
-            return self._claim(word, limit - self.of_others(word, *also))
-
-    def _claim(self, word: BoardWord, limit: int) -> bool:
-        own = self._taken[self._pair, self._server, word]
-        if own < limit:
-            self._taken[self._pair, self._server, word] = own + 1
-        return own < limit
+        with self._lock if self._others else nullcontext():  # without others, nobody else takes any
+            own = self._taken[self._pair, self._server, word]
+            is_free = own < limit - self.of_others(word, *also)
+            if is_free:
+                self._taken[self._pair, self._server, word] = own + 1
+        return is_free

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sonorant.engine.checkpoint.config import Checkpoint
-from sonorant.engine.prompt.layout import check, check_num_tokens, fit_max_frames
+from sonorant.engine.prompt.layout import check, fit_max_frames, too_many_tokens
 from sonorant.engine.prompt.nfc import clusters, normalize
 from sonorant.engine.prompt.tokenizer import Tokenizer
 from sonorant.engine.types import NO_ID, REFERENCE_FRAME, X_VECTOR, SynthesisParams
@@ -70,8 +70,8 @@ def explain_prompt(
     """
     prompt = check(params, checkpoint, tokenizer, max_context)
     ids = tokenizer.encode(text, prompt.language)
-    if not params.non_streaming_mode:
-        check_num_tokens(len(ids), max_context)
+    if len(ids) > max_context and not params.non_streaming_mode:
+        raise too_many_tokens(max_context)
     plan = prompt.plan(ids, ended=True)
     num_rows = plan.num_rows if plan else prompt.min_rows
     max_frames = fit_max_frames(params.sampling, checkpoint, max_context, num_rows)

@@ -47,10 +47,9 @@ def fit_max_frames(sampling: SamplingParams, checkpoint: Checkpoint, max_context
     return min(sampling.max_frames, room)
 
 
-def check_num_tokens(num_tokens: int, max_context: int) -> None:
-    """Raise InvalidSynthesis if a text is too long for a streaming layout, whose prompt does not grow with the text."""
-    if num_tokens > max_context:
-        raise InvalidSynthesis("text", f"the text has more than {max_context} tokens; split it into utterances")
+def too_many_tokens(max_context: int) -> InvalidSynthesis:
+    """Return the error of a text with more tokens than that, whose streaming prompt does not grow with it."""
+    return InvalidSynthesis("text", f"the text has more than {max_context} tokens; split it into utterances")
 
 
 class PromptLayout:
@@ -64,7 +63,8 @@ class PromptLayout:
     """
 
     def __init__(self, params: SynthesisParams, checkpoint: Checkpoint, tokenizer: Tokenizer) -> None:
-        self._ids = checkpoint.text_ids
+        self._tts_pad = checkpoint.text_ids.tts_pad
+        self.text_end = (checkpoint.text_ids.tts_eos,)  # what S has behind a text that has ended
         self._codec_pad = checkpoint.talker.codec_pad_id
         self._streaming = not params.non_streaming_mode
         self.language = resolve_language(params.language, checkpoint)
@@ -82,24 +82,20 @@ class PromptLayout:
 
         Returns None while the layout needs more ids, and also if the text ends without any.
         """
-        text = [*self._reference, *self.column(ids, ended=ended)]
+        text = [*self._reference, *ids, *(self.text_end if ended else ())]
         if not ids or not (ended or (self._streaming and len(text) >= len(self._codec))):
             return None
-        tts_pad, num_codec = self._ids.tts_pad, len(self._codec)
+        num_codec = len(self._codec)
         trailing: list[int] = []
         if self._streaming:
             text, trailing = text[:num_codec], text[num_codec:]
-            text += [tts_pad] * (num_codec - len(text))
+            text += [self._tts_pad] * (num_codec - len(text))
             rows = list(zip(text, self._codec, strict=True))
         else:
-            rows = [(text_id, self._codec_pad) for text_id in text] + [(tts_pad, item) for item in self._codec]
+            rows = [(text_id, self._codec_pad) for text_id in text] + [(self._tts_pad, item) for item in self._codec]
         text_ids, codec_items = zip(*self._head, *rows, strict=True)
         text_row = len(self._head) + len(self._reference)
         return PromptPlan(text_ids, codec_items, tuple(trailing), ended, len(ids), text_row, began_open=not ended)
-
-    def column(self, ids: Sequence[int], *, ended: bool) -> tuple[int, ...]:
-        """Return text ids as S has them: with tts_eos after the last ones, if the text has `ended`."""
-        return (*ids, self._ids.tts_eos) if ended else tuple(ids)
 
 
 def _head(params: SynthesisParams, language: str | None, checkpoint: Checkpoint, tokenizer: Tokenizer) -> list[Row]:

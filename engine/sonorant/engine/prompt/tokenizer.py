@@ -38,6 +38,9 @@ _UNPRINTABLE = {byte: 0x100 + n for n, byte in enumerate(byte for byte in range(
 _ORIGINAL = {char: byte for byte, char in _UNPRINTABLE.items()}
 
 KEPT_TOKENS = 4096  # whose shapes are kept
+# The split pattern continues the last so many characters of a pre-token as it would continue all of it. Two letters or
+# signs would do, but for what may still become a contraction.
+CONTEXT_CHARS = 3
 _BLOCK_CHARS = 256  # characters of a growing pre-token processed together, so that an endless word takes linear time
 # A word of which more bytes than this are held back, such as a line of dots, is looked at after `_PATIENCE_BYTES` more
 # only: its next token may begin at any of those bytes, and each look tries them all.
@@ -278,7 +281,7 @@ class TokenStream:
             *whole, last = rest
             for piece in whole:
                 ids += [token for token, _ in self._tokenizer.encode_word(_byte_chars(piece.encode()))]
-        self._context = _stand_in(self._context + last)
+        self._context = (self._context + last)[-CONTEXT_CHARS:]
         for start in range(0, len(last), _BLOCK_CHARS):
             more = _byte_chars(last[start : start + _BLOCK_CHARS].encode())
             self._word += more
@@ -311,13 +314,3 @@ class TokenStream:
 
 def _byte_chars(text: bytes) -> str:
     return text.decode("latin-1").translate(_UNPRINTABLE)
-
-
-def _stand_in(piece: str) -> str:
-    """Return a few characters that the split pattern continues exactly as it would continue the pre-token `piece`.
-
-    `piece` does not end in whitespace.
-    """
-    if len(piece) <= 3:  # it may still become a contraction
-        return piece
-    return piece[-2:]  # two letters, or two characters of punctuation

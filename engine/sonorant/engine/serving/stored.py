@@ -58,7 +58,7 @@ class StoredStream(KeptStream):
         if self._cancelled or self.ended:
             return False
         is_decoded = self._num_delivered == len(self._segments[0])  # then only the segment's end was lost
-        return is_decoded or self._frames_before + self._num_delivered < self._credit.allowed
+        return is_decoded or self._frames_before + self._num_delivered < self._credit.told
 
     def begin(self, run_id: int, now_s: float, send: Send) -> None:
         self.run_id, self._send = run_id, send
@@ -104,7 +104,7 @@ class StoredStream(KeptStream):
         if self._end_sent:
             return
         codes, start = self._segments[0], self._num_sent
-        stop = self._num_sent = min(len(codes), self._credit.allowed - self._frames_before)
+        stop = self._num_sent = min(len(codes), self._credit.told - self._frames_before)
         now_s = time.monotonic()
         if start < stop:
             indices = np.arange(start, stop, dtype=np.int32)

@@ -6,17 +6,21 @@ its workers. It knows nothing of them; its keeper runs it where there is room.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
+from sonorant.engine.errors import InvalidSynthesis
 from sonorant.engine.ipc.messages import CancelStream, EndText, GrantCredit, OpenStream, PushText
-from sonorant.engine.prompt.layout import PromptLayout
+from sonorant.engine.prompt.layout import PromptLayout, fit_max_frames, too_many_tokens
+from sonorant.engine.prompt.tokenizer import TokenStream
 from sonorant.engine.serving.keeping import Keeper, KeptStream, Send, local_end
 from sonorant.engine.serving.model import Model
-from sonorant.engine.serving.stream_text import StreamText
-from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, StreamEnd, SynthesisParams
+from sonorant.engine.serving.text_times import TextTimes
+from sonorant.engine.types import FinishReason, Int16Array, PcmChunk, PromptPlan, StreamEnd, SynthesisParams
 
 GRANT_LUMP_FRAMES = 8
+MAX_CHARS_PER_POSITION = 16  # longer text is refused before it is tokenized; English has about 5 per token
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,101 @@ class Opening:
     is_background: bool
 
 
+class StreamText:
+    """Text is pushed in pieces. The first tokens become a prompt; the others trail it, one for each frame."""
+
+    def __init__(self, params: SynthesisParams, prompt: PromptLayout, model: Model, num_known_frames: int) -> None:
+        self.plan: PromptPlan | None = None  # the prompt, once there is text for it
+        self.sampling = params.sampling  # with as many frames as fit beside the prompt
+        self.ended = False
+        self.times: TextTimes | None = None  # if asked for, and if something is known of the known frames, too
+        positions, told = params.times_text, params.times_told
+        if positions is not None and (told or len(positions) == num_known_frames):
+            self.times = TextTimes(model.tokenizer, prompt.language, 1000 / model.info.frame_rate_hz, positions, told)
+        self._model = model
+        self._prompt = prompt
+        # By how many rows the prompt has
+        self._fit_max_frames = partial(fit_max_frames, params.sampling, model.checkpoint, model.info.max_context)
+        self._streaming = not params.non_streaming_mode
+        self._tokens = TokenStream(model.tokenizer, None if self.times is None else self.times.offsets, prompt.language)
+        self._num_chars = 0
+        self._last_spoken_char: int | None = None  # index of the last letter or digit of the text
+        self._ids: list[int] = []  # of all the text
+        self._trailing: list[int] = []  # text ids after the plan's rows
+
+    def push(self, text: str, *, flushes: bool = False, is_last: bool = False) -> tuple[int, ...]:
+        """Add text. With `flushes`, also release what is held back because more text could change it; with `is_last`,
+        that as well, and end the text. Return what trails a prompt that there was before.
+
+        Raises InvalidSynthesis if the text grows too long; then it must not be used any more.
+        """
+        if self.ended:
+            raise RuntimeError("text after end_text")
+        max_context = self._model.info.max_context
+        self._num_chars += len(text)
+        if self._num_chars > (most := MAX_CHARS_PER_POSITION * max_context):
+            raise InvalidSynthesis("text", f"the text has more than {most} characters; split it into utterances")
+        if (num_after := next((k for k, char in enumerate(reversed(text)) if char.isalnum()), None)) is not None:
+            self._last_spoken_char = self._num_chars - 1 - num_after
+        ids = self._tokens.push(text)
+        if is_last:
+            self.ended = True
+            ids += self._tokens.end()
+        elif flushes:
+            ids += self._tokens.flush()
+        if is_last and self.times is not None and self._last_spoken_char is not None:
+            self.times.end_text(self._last_spoken_char)
+        self._ids += ids
+        if not self._streaming:  # all of the text is in the prompt
+            self._fit_max_frames(self._prompt.min_rows + len(self._ids))
+        elif len(self._ids) > max_context:
+            raise too_many_tokens(max_context)
+        if self.plan is None:
+            self.plan = self._prompt.plan(self._ids, ended=is_last)
+            if self.plan is not None:
+                self._trailing += self.plan.trailing
+                self.sampling = replace(self.sampling, max_frames=self._fit_max_frames(len(self.plan.text_ids)))
+            return ()
+        trailing = (*ids, *(self._prompt.text_end if is_last else ()))
+        self._trailing += trailing
+        return trailing
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to say so far."""
+        return not self._ids
+
+    def is_enough_for(self, frame: int) -> bool:
+        """Whether there is text for this frame."""
+        return self.plan is not None and (self.ended or frame <= len(self._trailing))
+
+    def opening(self) -> PromptPlan:
+        """Return the prompt with all text so far."""
+        assert self.plan is not None, "there is text for the first frame"
+        if self.plan.num_text_tokens == len(self._ids) and self.plan.text_ended == self.ended:
+            return self.plan
+        trailing = tuple(self._trailing)
+        return replace(self.plan, trailing=trailing, text_ended=self.ended, num_text_tokens=len(self._ids))
+
+    def frames_in_common(self, pieces: Sequence[str | None]) -> int:
+        """Return how many first frames depend only on what this text has in common with the text that was pushed.
+
+        `pieces` are the new text as it would be pushed, None for a flush; more text may follow. Frame k depends on the
+        prompt and the first k trailing tokens, so the result is 0 if the whole text is in the prompt.
+        """
+        if self.plan is None or not self._streaming:
+            return 0
+        tokens, ids = TokenStream(self._model.tokenizer, None, self._prompt.language), list[int]()
+        for piece in pieces:
+            ids += tokens.flush() if piece is None else tokens.push(piece)
+        num_common = next(
+            (number for number, (one, other) in enumerate(zip(ids, self._ids, strict=False)) if one != other),
+            min(len(ids), len(self._ids)),
+        )
+        num_in_prompt = len(self._ids) + self.ended - len(self._trailing)
+        return max(0, num_common - num_in_prompt + 1)
+
+
 class StreamCredit:
     """How many frames a stream may have, known ones included. Grants are gathered into lumps, so that a stream which is
     paced by its listener is decoded in chunks."""
@@ -42,21 +141,17 @@ class StreamCredit:
         one."""
         if num_frames < 1:  # would make the worker fail, and all streams with it
             raise ValueError(f"a stream was opened with a credit of {num_frames} frames; frame 0 needs 1")
-        self.allowed = num_known + num_frames
-        self.gathered = 0  # granted, but not yet in `allowed`
+        self.granted = self.told = num_known + num_frames  # `told`: as far as the workers know it
         self._lump = min(GRANT_LUMP_FRAMES, num_frames)
 
     def grant(self, num_frames: int) -> int:
-        """Allow so many more. Return how many more the workers may make now."""
-        self.gathered += num_frames
+        """Allow so many more. Return how many more the workers are to be told of now."""
+        self.granted += num_frames
         # A stream that begins with less credit than a lump uses smaller lumps, until it gets larger grants.
         self._lump = min(GRANT_LUMP_FRAMES, max(self._lump, num_frames))
-        return self.take() if self.gathered >= self._lump else 0
-
-    def take(self) -> int:
-        """Allow what is gathered, and return how much that is."""
-        more, self.gathered = self.gathered, 0
-        self.allowed += more
+        if (more := self.granted - self.told) < self._lump:
+            return 0
+        self.told = self.granted
         return more
 
 
@@ -88,23 +183,29 @@ class EngineStream(KeptStream):
 
     # For callers
 
-    def push_text(self, text: str, *, is_last: bool = False) -> None:
+    def push_text(self, text: str, *, flushes: bool = False, is_last: bool = False) -> None:
         """Add text, and with `is_last` end it. A stream that gets all its text so is opened with all of it.
 
-        Raises InvalidSynthesis if the text grows too long; then the stream can only be cancelled.
+        `flushes`: see `flush_text`. Raises InvalidSynthesis if the text grows too long; then the stream can only be
+        cancelled.
         """
         if self._cancelled or self.ended:
             return
-        trailing = self._text.push(text, is_last=is_last)
+        trailing = self._text.push(text, flushes=flushes, is_last=is_last)
         if is_last and self._text.is_empty:
             self._keeper.end(self, local_end(FinishReason.COMPLETED))  # nothing to say
-        else:
-            self._tell(trailing, ended=is_last)
+        elif self.run_id:
+            if trailing:
+                self._send(PushText(self.run_id, trailing))
+            if is_last:
+                self._send(EndText(self.run_id))
+        elif self.is_runnable:
+            self._keeper.run(self)
 
     def flush_text(self) -> None:
         """Speak what is held back because more text could change it, such as the letters of an unfinished word."""
-        if not (self._cancelled or self.ended or self._text.ended):
-            self._tell(self._text.flush())
+        if not self._text.ended:
+            self.push_text("", flushes=True)
 
     def end_text(self) -> None:
         """No more text comes. Raises InvalidSynthesis as `push_text` does."""
@@ -138,22 +239,21 @@ class EngineStream(KeptStream):
     @property
     def is_runnable(self) -> bool:
         """Whether it has text for the next frame, and credit."""
-        has_credit = self._num_frames < self._credit.allowed + self._credit.gathered
+        has_credit = self._num_frames < self._credit.granted
         return has_credit and not (self._cancelled or self.ended) and self._text.is_enough_for(self._num_frames)
 
     def begin(self, run_id: int, now_s: float, send: Send) -> None:
         """Begin a run: send the workers an OpenStream that continues after all frames delivered so far."""
         self.run_id, self._send = run_id, send
         self._first_opened_s = self._first_opened_s or now_s
-        if self._credit.gathered:
-            self._credit.take()
+        self._credit.told = self._credit.granted
         if len(self._codes) > 1:
             self._codes = [np.concatenate(self._codes)]
         opening = OpenStream(
             run_id,
             self._text.opening(),
             self._text.sampling,
-            self._credit.allowed,
+            self._credit.granted,
             now_s if self.was_heard else self._first_opened_s,
             self._params.x_vector,
             self._params.reference_codes,
@@ -193,18 +293,6 @@ class EngineStream(KeptStream):
 
     def _cancel_run(self) -> None:
         self._send(CancelStream(self.run_id))
-
-    # Inside
-
-    def _tell(self, trailing: tuple[int, ...], *, ended: bool = False) -> None:
-        """Send the workers text that trails the prompt; if the stream does not run, begin a run if it can go on now."""
-        if self.run_id:
-            if trailing:
-                self._send(PushText(self.run_id, trailing))
-            if ended:
-                self._send(EndText(self.run_id))
-        elif self.is_runnable:
-            self._keeper.run(self)
 
 
 def _unknown() -> tuple[None, None]:
