@@ -121,22 +121,18 @@ class Turns:
             entry.commit_timer.cancel()
             entry.commit_timer = None
         if entry.commit_timer is None:
-            self._look_at(look_s, entry)
-
-    def _look_at(self, look_s: float, entry: OpenUtterance) -> None:
-        entry.look_s = look_s
-        entry.commit_timer = asyncio.get_running_loop().call_at(look_s, self._look_for_tail, entry)
+            entry.look_s, entry.commit_timer = look_s, loop.call_at(look_s, self._look_for_tail, entry)
 
     def _look_for_tail(self, entry: OpenUtterance) -> None:
         entry.commit_timer = None
         delay_s = entry.utterance.segmenter.commit_delay_s
         if entry.stopped or delay_s is None or entry.text_s == math.inf:
             return
-        loop = asyncio.get_running_loop()
-        if loop.time() >= entry.text_s + delay_s:
+        loop, look_s = asyncio.get_running_loop(), entry.text_s + delay_s
+        if loop.time() >= look_s:
             self.part.post(self._commit_tail, entry)
         else:
-            self._look_at(entry.text_s + delay_s, entry)
+            entry.look_s, entry.commit_timer = look_s, loop.call_at(look_s, self._look_for_tail, entry)
 
     def _commit_tail(self, entry: OpenUtterance) -> None:
         if entry.stopped or entry.utterance.segmenter.commit_delay_s is None:  # it has ended meanwhile

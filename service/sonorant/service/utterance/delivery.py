@@ -31,7 +31,6 @@ Message: TypeAlias = (
     | speak_pb2.FlushDone
     | synthesis_pb2.Warning
 )
-MAX_LOST_WORDS = 64  # of a warning that names them
 # How long to wait for the end of a text that is a phrase in the cache so far: most clients send both together.
 PHRASE_WAIT_S = 0.005
 SILENT_FRAMES = 8  # written at once; encoded as Opus they take some 7 ms
@@ -61,10 +60,7 @@ class Delivery:
         self._packing = CodesHeader.of(spec.info) if spec.packs_codes else None
         self._started = False
         self.warnings: list[synthesis_pb2.Warning] = []  # that were sent
-        # Of segments that are over:
-        self.lost_words: list[str] = []  # of which the model is given nothing
-        self.skipped_words: list[str] = []  # that the model has passed over
-        self._flush_id = 0
+        self._flush_id = 0  # of the last flush that is over
         # Of the current segment:
         self._pieces: deque[Piece] = deque()  # encoded and not sent; they cannot be taken back
         self._begun = False  # whether what comes before its audio is encoded
@@ -75,47 +71,11 @@ class Delivery:
         spec = self._spec
         return writer_for(spec.audio, spec.info, spec.params.reference_codes, spec.params.sampling.seed)
 
-    async def run(self, send: Send) -> FinishReason:
-        """Send everything from `started` up to, but without, `done`, and return the reason for `done`.
+    async def speak(self, segment: Segment, send: Send) -> FinishReason:
+        """Send all of a segment once its turn has come; before the first one, `started`. Return how it has ended.
 
         Raises EngineOverloaded, EngineUnavailable, InvalidSynthesis or StreamFailed.
         """
-        speech = self._speech
-        try:
-            while True:
-                segment = self._segments.current
-                await self._speak(segment, send)
-                if (reason := speech.reason) is not FinishReason.COMPLETED:
-                    break
-                # Marks of words that were known to be complete only after all their audio had gone out.
-                if self._spec.timestamps:
-                    await self._send_marks(0, send)
-                self.lost_words += self._spec.info.lost_words(segment.text)
-                self.skipped_words += speech.skipped_words()
-                del self.lost_words[MAX_LOST_WORDS:], self.skipped_words[MAX_LOST_WORDS:]
-                assert segment.end is not None, "it is complete"
-                if segment.end.last:
-                    break
-                if segment.end.flush_id is not None:
-                    self._flush_id = segment.end.flush_id
-                    await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._statistics.sent_ms))
-                self._segments.finish_current(speech.frames.codes(speech.frames.num_frames))
-            if reason is FinishReason.RUNAWAY and speech.end is not None:
-                await self.warn(send, Warned("RUNAWAY", speech.end.detail))
-            return reason
-        finally:
-            speech.close()
-
-    def revise(self, segment: Segment, spoken: Sequence[str | None]) -> int:
-        """Take back the frames that depend on the old text, and return how many these are. `spoken`: the new text."""
-        num_dropped = self._speech.revise(segment, spoken)
-        if segment.stream is not None:
-            segment.stream.cancel()
-            segment.detach()
-        self._pacer.changed()
-        return num_dropped
-
-    async def _speak(self, segment: Segment, send: Send) -> None:
         speech = self._speech
         await segment.until_ready()
         if segment.stream is None and segment.speakable and self._segments.may_be_phrase(segment):
@@ -138,6 +98,29 @@ class Delivery:
                 await self._encode()
             if self._pieces:
                 await self._send_audio(send)
+        if (reason := speech.reason) is FinishReason.COMPLETED:
+            await self._complete(segment, send)
+        elif reason is FinishReason.RUNAWAY and speech.end is not None:
+            await self.warn(send, Warned("RUNAWAY", speech.end.detail))
+        return reason
+
+    async def _complete(self, segment: Segment, send: Send) -> None:
+        """Send what follows the audio of a segment."""
+        if self._spec.timestamps:  # words that were known to be complete only after all their audio had gone out
+            await self._send_marks(0, send)
+        assert segment.end is not None, "it is complete"
+        if segment.end.flush_id is not None:
+            self._flush_id = segment.end.flush_id
+            await send(speak_pb2.FlushDone(flush_id=self._flush_id, audio_ms=self._statistics.sent_ms))
+
+    def revise(self, segment: Segment, spoken: Sequence[str | None]) -> int:
+        """Take back the frames that depend on the old text, and return how many these are. `spoken`: the new text."""
+        num_dropped = self._speech.revise(segment, spoken)
+        if segment.stream is not None:
+            segment.stream.cancel()
+            segment.detach()
+        self._pacer.changed()
+        return num_dropped
 
     async def _make(self, send: Send) -> None:
         """Let the segment be made. Wait if there is nothing to give out; a revision may come in every wait."""
@@ -206,22 +189,19 @@ class Delivery:
             told = () if speech.known is None else self._word_times.told_words()
             self._segments.open(segment, self._pacer.ahead_frames(), known, told)
         speech.opened()
-        assert segment.credit is not None, "it was opened"
-        segment.credit.begin(self._taken_samples, self._statistics.num_frames)
-        self._extend_credit()
+        self._extend_credit(begins=True)
 
-    def _extend_credit(self) -> None:
-        """Let the engine make what may be sent soon."""
-        speech = self._speech
-        if speech.segment.credit is not None:  # without a stream there is only a pause
-            ahead = self._pacer.ahead_frames() + speech.frames.num_waiting - speech.num_due
-            speech.segment.credit.extend(self._taken_samples, self._statistics.num_frames, ahead)
-
-    @property
-    def _taken_samples(self) -> int:
-        """How many samples were sent, as if the silence that is left out had been."""
-        per_sample = self._audio.sample_rate_hz / (self._audio.native_rate_hz * self._speech.segment.sound.speed)
-        return self._statistics.sent_samples + round(self._speech.frames.unsent_samples * per_sample)
+    def _extend_credit(self, *, begins: bool = False) -> None:
+        """Let the engine make what may be sent soon. `begins`: the turn of the stream's segment has come."""
+        speech, statistics, credit = self._speech, self._statistics, self._speech.segment.credit
+        if credit is None:  # there is only a pause
+            return
+        per_sample = self._audio.sample_rate_hz / (self._audio.native_rate_hz * speech.segment.sound.speed)
+        taken_samples = statistics.sent_samples + round(speech.frames.unsent_samples * per_sample)  # or left out
+        if begins:
+            credit.begin(taken_samples, statistics.num_frames)
+        ahead_frames = self._pacer.ahead_frames() + speech.frames.num_waiting - speech.num_due
+        credit.extend(taken_samples, statistics.num_frames, ahead_frames)
 
     # Giving audio out
 

@@ -27,6 +27,7 @@ from sonorant.service.utterance.statistics import Statistics
 from sonorant.service.utterance.word_times import DEFAULT_MS_PER_UNIT, WordTimes
 from sonorant.tts.v1 import speak_pb2, synthesis_pb2
 
+MAX_LOST_WORDS = 64  # of a warning that names them
 MAX_IGNORED_CHARS = 200  # of the warning that names markup
 PREFILL_FRAMES = 4  # credit of a segment whose turn has not come: enough to continue without a gap
 
@@ -221,28 +222,46 @@ class Utterance:
             self.segments.reservation.pass_on(following.segments.reservation)
 
     async def speak(self, send: Send, before_leaving: Callable[[], None] = lambda: None) -> FinishReason:
-        """Speak all of it, and return the reason for `done`. Raises what `Delivery.run` raises.
+        """Speak all of it, one segment after another, and return the reason for `done`.
 
-        `before_leaving`: called before the place in the engine is given up.
+        Raises what `Delivery.speak` raises. `before_leaving`: called before the place in the engine is given up.
         """
+        lost_words, skipped_words = list[str](), list[str]()
         try:
-            reason = await self._delivery.run(send)
-            if reason is FinishReason.COMPLETED and not self.statistics.num_frames:
-                num_chars = self.segmenter.num_chars
-                known = " that the checkpoint knows" if self.statistics.first_text_s else ""
-                what = f"no letter or digit{known} in {num_chars} characters" if num_chars else "no text"
-                await self._delivery.warn(send, Warned("NO_SPEAKABLE_TEXT", f"nothing was spoken: {what}"))
-            elif lost := self._delivery.lost_words:
-                await self._delivery.warn(send, left_out(lost))
-            if skipped := self._delivery.skipped_words:
-                await self._delivery.warn(send, passed_over(skipped))
-            if ignored := self.segmenter.reading.ignored:
-                what = ", ".join(ignored)[:MAX_IGNORED_CHARS]
-                await self._delivery.warn(send, Warned("MARKUP_IGNORED", f"without effect: {what}"))
+            while True:
+                segment = self.segments.current
+                if (reason := await self._delivery.speak(segment, send)) is not FinishReason.COMPLETED:
+                    break
+                lost_words += self.spec.info.lost_words(segment.text)
+                skipped_words += self._speech.skipped_words()
+                del lost_words[MAX_LOST_WORDS:], skipped_words[MAX_LOST_WORDS:]
+                assert segment.end is not None, "it is complete"
+                if segment.end.last:
+                    break
+                self.segments.finish_current(self._speech.frames.codes(self._speech.frames.num_frames))
+            await self._delivery.warn(send, *self._warnings(reason, lost_words, skipped_words))
             return reason
         finally:
+            self._speech.close()
             before_leaving()
             self.abort()
+
+    def _warnings(self, reason: FinishReason, lost_words: Sequence[str], skipped_words: Sequence[str]) -> list[Warned]:
+        """Return what the client is warned of at the end."""
+        warnings: list[Warned] = []
+        if reason is FinishReason.COMPLETED and not self.statistics.num_frames:
+            num_chars = self.segmenter.num_chars
+            known = " that the checkpoint knows" if self.statistics.first_text_s else ""
+            what = f"no letter or digit{known} in {num_chars} characters" if num_chars else "no text"
+            warnings.append(Warned("NO_SPEAKABLE_TEXT", f"nothing was spoken: {what}"))
+        elif lost_words:
+            warnings.append(left_out(lost_words))
+        if skipped_words:
+            warnings.append(passed_over(skipped_words))
+        if ignored := self.segmenter.reading.ignored:
+            what = ", ".join(ignored)[:MAX_IGNORED_CHARS]
+            warnings.append(Warned("MARKUP_IGNORED", f"without effect: {what}"))
+        return warnings
 
     def done(self, reason: FinishReason, error: Status | None = None) -> synthesis_pb2.UtteranceDone:
         """Return the last message. With an error, the utterance has failed, and counts as heard what a cancel would."""
