@@ -135,6 +135,12 @@ def test_directions_that_nobody_follows_are_told() -> None:
     assert (said, reading.ignored) == (["So  on ", 400, "  we go"], ["[softly]"])
 
 
+def test_thoughts_without_an_end_are_told() -> None:
+    for text, told in (("Hi.\n<think> so they", ["<think> without </think>"]), ("<think> so</think>Hi.", [])):
+        said, reading = read(MARKDOWN, text, range(1, len(text)))
+        assert (said[0].strip(), reading.ignored) == ("Hi.", told)
+
+
 def test_what_is_left_out() -> None:
     assert "".join(map(str, read(WITHOUT, ANSWER)[0])).split() == WITHOUT_PARTS.split()
     assert read(WITHOUT, "See https://a.b/c, or <https://d.e>. So.")[0] == ["See , or . So."]
