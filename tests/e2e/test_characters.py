@@ -59,6 +59,17 @@ async def test_letters_that_the_voice_lacks_are_told(stub: Stub, text: str, code
     assert [warning.code for warning in spoken.done["u1"].warnings] == code
 
 
+async def test_thoughts_that_never_end_are_told(stub: Stub) -> None:
+    for text, codes in {
+        "<think> so they": ["NO_SPEAKABLE_TEXT", "MARKUP_IGNORED"],
+        "Hi.\n<think> so they": ["MARKUP_IGNORED"],
+        "<think> so they</think>Hi.": [],
+    }.items():
+        spoken = await speak(stub, [config(text_format=synthesis_pb2.TEXT_FORMAT_MARKDOWN), *map(say, text), end()])
+        assert [warned for _, warned in spoken.warnings] == codes
+        assert bool(spoken.pcm.get("u1")) == ("NO_SPEAKABLE_TEXT" not in codes)
+
+
 async def test_words_have_their_places_in_the_written_text(stub: Stub) -> None:
     text = "\ufeff“It’s”—so…\n\n😀 𝐧𝐚𝐢𝐯𝐞 of us."
     config = speak_pb2.SpeakConfig(timestamps=synthesis_pb2.TIMESTAMP_MODE_WORD, max_lead_ms=0)
