@@ -1,7 +1,11 @@
-"""A server and a gateway that are started without stdin and may open few files, and a gateway that finds no server."""
+"""A server and a gateway that are started without stdin and may open few files, or whose output nobody reads; and a
+gateway that finds no server."""
 
 import asyncio
+import os
+import signal
 import socket
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -40,6 +44,31 @@ async def test_a_server_without_stdin_and_with_few_files_serves_and_ends_in_orde
         code = await asyncio.to_thread(server.stop)
     assert code == 0, server.log
     assert server.log.count(FEW_FILES) == 1
+
+
+@pytest.mark.slow
+async def test_a_server_whose_output_nobody_reads_speaks_and_ends_in_order() -> None:
+    """Such as one that was started by a program that keeps its output in pipes until it ends, or whose terminal is
+    behind a connection that stands still."""
+    nobody, full = os.pipe()
+    os.set_blocking(full, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(full, bytes(4096))
+    os.set_blocking(full, True)
+    address = f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-c", SERVICE, "--device", "cpu", "--listen", address]
+    server = await asyncio.to_thread(subprocess.Popen, command, stdout=full, stderr=full, start_new_session=True)
+    try:
+        async with SpeechClient(address) as client, asyncio.timeout(60):
+            await client.wait_until_serving(60)
+            assert (await client.synthesize("Good morning.")).audio
+        server.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(server.wait, 60) == 0
+    finally:
+        server.kill()
+        os.close(nobody)
+        os.close(full)
 
 
 class Starting(ToldProcess):

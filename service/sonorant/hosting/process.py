@@ -3,15 +3,16 @@
 import asyncio
 import json
 import logging
-import os
 import resource
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import closing
 
 import uvloop
 
 from sonorant import logs
 from sonorant.hosting.streams import STDOUT_FILENO, open_standard_streams
+from sonorant.logs.output import Output
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +26,9 @@ def announce(event: str, **more: object) -> None:
     """Print an event as one line of JSON on stdout, for the program or person that started the process."""
     line = json.dumps({"event": event, **more}) + "\n"
     try:
-        os.write(STDOUT_FILENO, line.encode())  # in a single write, because several processes may share stdout
-    except OSError as error:  # its disk is full, or its reader is gone
+        with closing(Output(STDOUT_FILENO)) as stdout:
+            stdout.write(line.encode())  # in a single write, because several processes may share stdout
+    except OSError as error:  # its disk is full, or its reader is gone or does not read
         log.error("the event %r cannot be told on stdout: %s", event, error.strerror)
 
 
