@@ -242,16 +242,21 @@ def test_voices_move_from_one_place_to_another_once(tmp_path: Path, cluster: pos
             assert hashlib.sha256(there_now.load(found) or b"").digest() == each.voice.file_digest
 
 
-def test_voices_do_not_move_from_where_none_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("source", ["mistyped", "file"])
+@pytest.mark.parametrize("command", ["migrate", "rebuild"])
+def test_nothing_moves_from_where_no_voices_are_kept(
+    command: str, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A folder whose name is mistyped is not made, and is no success."""
-    monkeypatch.setattr(sys, "argv", ["", "voices", "migrate", f"{tmp_path}/voice", f"{tmp_path}/copy"])
+    """A folder whose name is mistyped is not made, and is no success; a file is none."""
+    (tmp_path / "file").touch()
+    target = [f"{tmp_path}/copy"] if command == "migrate" else []
+    monkeypatch.setattr(sys, "argv", ["", "voices", command, f"{tmp_path}/{source}", *target])
     with pytest.raises(SystemExit) as ended:
         subcommands.main()
     out, err = capsys.readouterr()
-    assert (ended.value.code, out) == (1, "") and err.startswith("sonorant-server: no voices are kept in ")
-    assert list(tmp_path.iterdir()) == []
+    assert (ended.value.code, out) == (1, "")
+    assert err.startswith(f"sonorant-server: {'no voices are kept' if target else 'there are no voices'} in ")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
 def test_a_database_that_stops_and_starts_costs_what_is_asked_meanwhile_alone(tmp_path: Path) -> None:

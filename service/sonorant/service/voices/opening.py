@@ -34,7 +34,8 @@ def open_to_read(place: str) -> VoiceStore:
     if place.startswith(SCHEMES):
         return PostgresVoices(place)
     folder = VoiceFolder(Path(place))
-    check(folder, Use.READ)
+    if folder.path.is_dir():
+        check(folder, Use.READ)
     if not folder.has_database:
         raise NoVoicesHere(
             f"no voices are kept in {place}; give the folder of --voices-dir, or the URL of --voices-url"
@@ -59,6 +60,6 @@ def open_named(place: str) -> VoiceStore:
 def open_to_rebuild(path: Path) -> VoiceRegistry:
     """Open a folder of voices whose database may be missing. Raises NoVoicesHere and VoiceStoreFailed."""
     folder = VoiceFolder(path)
-    if not folder.has_database and not folder.names():
+    if not path.is_dir() or (not folder.has_database and not folder.names()):
         raise NoVoicesHere(f"there are no voices in {path}; give the folder of --voices-dir")
     return VoiceRegistry(path, use=Use.REBUILD)
