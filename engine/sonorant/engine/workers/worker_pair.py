@@ -174,7 +174,7 @@ class WorkerPair:
                 workers = await Workers.start(self.config, self._name, self._sizes, self._last_facts, self._num_servers)
                 break
             except OSError as error:
-                message = f"cannot start workers: {error}; allow more open files, or free memory"
+                message = f"cannot start workers: {error}; allow more open files and processes, or free memory"
                 if not is_patient:
                     raise EngineError(message) from error
                 log.error("%s; trying again", message)
