@@ -190,6 +190,8 @@ async def random_talk(server: Served, rng: random.Random) -> None:
                 if not talk.pcm and not lead_ms and answer.from_char == from_char:
                     assert answer.text_char == 0
                 text = text[: answer.from_char] + new[answer.text_char :]
+                marks = talk.transcript.marks.get("u1", [])
+                marks[:] = (mark for mark in marks if mark.text_end <= answer.from_char)
                 asked = [each for each in asked if each not in answer.flush_ids]
             elif kind < 0.85:
                 request = flush(number + 1)

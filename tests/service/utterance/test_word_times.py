@@ -25,6 +25,34 @@ def test_words_are_told_before_they_are_heard_and_once() -> None:
     assert times.take_due(610) == [], "it may go on"
 
 
+def test_words_that_a_revision_changes_are_told_again_and_those_before_are_not() -> None:
+    times = WordTimes(RATE, 1.0, as_written(), ms_per_unit=50)
+    times.push_text("One two, three ")
+    times.push_audio(LOUD)
+    assert [word.text for word in times.take_due(210)] == ["One", "two,"]
+    times.revise_text(0, len("One two,"))
+    times.push_text("One two, six ")
+    assert times.take_due(220) == []
+    times.revise_text(0, len("One t"))
+    times.push_text("One ten, six ")
+    (word,) = times.take_due(250)
+    assert (word.text, word.start, word.end, word.start_ms) == ("ten,", 4, 8, 220)
+
+
+def test_a_word_that_is_in_another_segment_after_a_revision_is_told_once() -> None:
+    times = WordTimes(RATE, 1.0, as_written(), ms_per_unit=50)
+    times.push_text("3.Hello one ")
+    times.push_audio(LOUD)
+    assert [word.text for word in times.take_due(100)] == ["3.Hello"]
+    times.revise_text(0, len("3.Hello one "))
+    times.push_text("3.")
+    times.end_text()
+    times.push_text("Hello one two ")
+    times.end_audio()
+    times.push_audio(LOUD)
+    assert [word.text for word in times.take_due(2000)] == ["one", "two"]
+
+
 def test_silence_before_the_first_word_is_measured() -> None:
     times = WordTimes(RATE, 1.0, as_written(), ms_per_unit=50)
     times.push_text("One two ")

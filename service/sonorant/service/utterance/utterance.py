@@ -148,7 +148,7 @@ class Utterance:
         num_dropped = self._delivery.revise(segment, _spoken(events))
         self._longer_chars -= sum(each.num_longer for each in self.segments if each.number >= segment.number)
         ends = self.segments.revise(segment)
-        self.word_times.revise_text(segment.start_char)
+        self.word_times.revise_text(segment.start_char, len(said))
         self.segments.written = [before, first]
         lost_chars = math.ceil(num_dropped * CHARS_PER_S / self.spec.info.frame_rate_hz)
         replaced_chars = len(written) - at.from_char

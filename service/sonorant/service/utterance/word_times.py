@@ -141,8 +141,9 @@ class WordTimes:
         self._parts[-1].text_end = at = self._num_chars
         self._parts.append(TimedSegment(self._speed, at, self.segmenter.respeller.spoken_of(at), read_end=at))
 
-    def revise_text(self, start: int) -> None:
-        """Drop the text of the part that begins at `start`, and all parts after it. Reported words stay."""
+    def revise_text(self, start: int, kept_end: int) -> None:
+        """Drop the text of the part that begins at `start`, and all parts after it; the new text will be as the old one
+        up to `kept_end`. Reported words that end later are to be reported again, as they have become."""
         while len(self._parts) > 1 and self._parts[-1].start > start:
             self._parts.pop()
         part = self._parts[-1]
@@ -151,6 +152,12 @@ class WordTimes:
         part.units = part.units_left = 0
         part.unfinished, part.text_end, part.audio_ended = "", None, False
         self._num_chars = start
+        if self._text_ends[-1] > kept_end:
+            while self._text_ends[-1] > kept_end:
+                self._text_ends.pop()
+                self._ends_ms.pop()
+            self._open = None
+            self._at_ms = max(self._start_ms, self._ends_ms[-1])
         written = self.segmenter.reading.written_end(start)
         self._told_before = {end: ends_ms for end, ends_ms in self._told_before.items() if end <= written}
 
@@ -378,4 +385,4 @@ class WordTimes:
 
     def _reported(self, end_ms: float, text_end: int) -> None:
         self._ends_ms.append(max(end_ms, self._ends_ms[-1]))
-        self._text_ends.append(text_end)
+        self._text_ends.append(max(text_end, self._text_ends[-1]))
