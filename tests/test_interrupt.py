@@ -45,8 +45,9 @@ def test_ctrl_c_while_importing_is_no_traceback(program: str, tmp_path: Path) ->
 def test_the_first_process_of_a_container_can_be_stopped_while_importing(
     program: str, number: signal.Signals, tmp_path: Path
 ) -> None:
-    """Linux does not let it die of a signal that it has no handler for."""
-    with importing(tmp_path, *unshared("--pid", "--fork", "--kill-child"), sys.executable, "-m", program) as outside:
+    """Linux does not let it die of a signal that it has no handler for. `env`: these tests may run under nohup."""
+    first = *unshared("--pid", "--fork", "--kill-child"), "env", "--default-signal=HUP"
+    with importing(tmp_path, *first, sys.executable, "-m", program) as outside:
         [inside] = Path(f"/proc/{outside.pid}/task/{outside.pid}/children").read_text().split()
         os.kill(int(inside), number)
         assert outside.wait(10) == 128 + number
