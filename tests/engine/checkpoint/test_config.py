@@ -156,7 +156,7 @@ def test_a_predictor_with_more_codebooks_than_the_talker_uses(folder: Path) -> N
         (GENERATION, lambda c: c.update(top_k=-1), "top_k is -1; it must be 0 (no limit) or more"),
         (GENERATION, lambda c: c.update(subtalker_top_p=1.5), "subtalker_top_p is 1.5; it must be above 0 and at most"),
         (GENERATION, lambda c: c.update(repetition_penalty=0), "repetition_penalty is 0.0; it must be 0.001 to 100"),
-        (GENERATION, lambda c: c.update(text_in_words=True), "but text_characters is unicode"),
+        (GENERATION, lambda c: c.update(text_in_words=True), "text_in_words is true, but text_characters is unicode"),
     ],
 )
 def test_what_cannot_be_used_is_named(

@@ -118,8 +118,8 @@ def test_every_character_is_folded_to_printable_ascii() -> None:
             assert not set(given) & set("`|^~\\_<>{}[]"), hex(code)
 
 
-def test_five_languages_keep_their_letters_and_marks() -> None:
-    kept = "áàâãçéèêíìîïñóòôõúùûüœ"
+def test_three_languages_keep_their_letters_and_marks() -> None:
+    kept = "áàéèíìñóòúùü"
     for char in f"{kept}¿¡«»º€%$":
         assert said(char, "western") == char
     for char in kept.upper():
@@ -174,7 +174,7 @@ def test_tokens_and_offsets_are_the_same_for_every_cutting(ascii_tokenizer: Toke
     assert positions == sorted(positions) and positions[-1] == len(ids)
 
 
-@given(cut_texts(), st.sampled_from([None, "spanish", "portuguese"]))
+@given(cut_texts(), st.sampled_from([None, "spanish", "italian"]))
 @example(["El 5", "\u00b0 a", " 20", "\u00b0C ", "n\u0303", " 20h", "30 2", "\u00b2", "\u00b3"], None)
 def test_cutting_makes_no_difference_where_words_have_a_language(
     western_tokenizer: Tokenizer, pieces: list[str], language: str | None
@@ -196,7 +196,7 @@ def test_cutting_makes_no_difference_where_words_have_a_language(
 def test_what_is_given_is_ascii_without_runs_of_blanks(ascii_tokenizer: Tokenizer, text: str) -> None:
     given = ascii_tokenizer.given(text)
     assert given.isascii() and "  " not in given and given == given.strip()
-    assert FoldedStream("ascii", None).push(given) == given, "what a checkpoint knows stays as it is"
+    assert FoldedStream("ascii", "english").push(given) == given, "what a checkpoint knows stays as it is"
 
 
 def test_numbers_stay_apart_from_numbers_of_other_kinds(ascii_tokenizer: Tokenizer) -> None:

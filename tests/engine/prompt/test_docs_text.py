@@ -56,10 +56,17 @@ def test_numbers_and_letters_in_words(small_tokenizer: Tokenizer, row: list[str]
 
 
 @pytest.mark.parametrize("row", table("English is the first of them."), ids=lambda row: row[1])
-def test_what_a_checkpoint_that_knows_five_languages_is_given(small_tokenizer: Tokenizer, row: list[str]) -> None:
+def test_what_a_checkpoint_that_knows_three_languages_is_given(small_tokenizer: Tokenizer, row: list[str]) -> None:
     written, given = (ast.literal_eval(cell.strip("`")) for cell in row[1:])
     language = None if row[0] == "auto" else row[0]
     assert Tokenizer(small_tokenizer._bpe, "western").given(written, language) == given
+
+
+@pytest.mark.parametrize("row", table("who knows the language names it."), ids=lambda row: row[1])
+def test_numbers_of_three_languages_in_words(small_tokenizer: Tokenizer, row: list[str]) -> None:
+    written, given = (ast.literal_eval(cell.strip("`")) for cell in row[1:])
+    language = None if row[0] == "auto" else row[0]
+    assert Tokenizer(small_tokenizer._bpe, "western", in_words=True).given(written, language) == given
 
 
 def spelled(tokenizer: Tokenizer, token: int) -> str:

@@ -1,48 +1,13 @@
 """Numbers in words: however the text is cut, nothing of it is a digit, and each word knows where its number stands."""
 
 import random
-from collections.abc import Sequence
 
 import pytest
 
-from sonorant.engine.prompt.in_words import MAX_HELD, WordsStream
+from sonorant.engine.prompt.rules import MAX_HELD
 from sonorant.engine.prompt.tokenizer import Tokenizer, TokenOffsets, TokenStream
-
-PARTS = [
-    *",.:$%-",
-    "0",
-    "7",
-    "12",
-    "250",
-    "1987",
-    "555",
-    "0199",
-    "k",
-    "m",
-    "st",
-    "th",
-    "s",
-    "pm",
-    "million",
-    "hens",
-    "TV",
-    "A",
-    "So",
-    *("a.m", "e.g.", "etc.", "St.", "May", "Jan.", "/", "euro ", " km/h", " degrees C", "IT", "v", "@", "x"),
-    *("31", "12", "3", "/", "/", "3/31/24", "31/3/2024", "30/30/24", "'", '"', "Mon", "-Fri", "US$", " 04", "plus "),
-    *("Louis", " XIV", "V", "N.", " Elm", " Main St. Then", " x ", "mg", "cent", ".org", "yen ", "for ", "30s"),
-    *(".5", "code 4417", ", CA", "lbs"),
-    *("https: ", "www.", "II", "War ", "No.", "U.S.", "mail.com", "notes.txt", "The", " Ma", "example", "py", ".", "I"),
-    *("BA", " 245", " - ", "Thurs", "Monday", "Wed,", "on ", "4.5/5", "01.10.2010", " equals ", "a.m.", "A320", "9/11"),
-]
-
-
-def read(text: str, cuts: Sequence[int] = ()) -> tuple[str, Sequence[int]]:
-    stream, given, given_ends = WordsStream(), "", list[int]()
-    for begin, end in zip((0, *cuts), (*cuts, len(text)), strict=True):
-        more, ends = stream.push(text[begin:end], range(begin + 1, end + 1), is_last=end == len(text))
-        given, given_ends = given + more, [*given_ends, *ends]
-    return given, given_ends
+from sonorant.engine.prompt.words_stream import WordsStream
+from tests.engine.prompt.pieces import PARTS, read
 
 
 def test_five_thousand_texts_are_read_alike_however_they_are_cut() -> None:
@@ -58,13 +23,13 @@ def test_five_thousand_texts_are_read_alike_however_they_are_cut() -> None:
 
 def test_a_word_is_given_at_once_unless_it_begins_as_one_in_short_does() -> None:
     for word in ("The", " hel", "Not", "It"):
-        assert WordsStream().push(word, range(len(word)))[0] == word
+        assert WordsStream("english").push(word, range(len(word)))[0] == word
     for word in ("No", "pound", "US", "I", "a"):
-        assert not WordsStream().push(word, range(len(word)))[0]
+        assert not WordsStream("english").push(word, range(len(word)))[0]
 
 
 def test_a_number_is_held_until_the_word_behind_it_has_ended() -> None:
-    stream = WordsStream()
+    stream = WordsStream("english")
     assert stream.push("I have 3", range(8))[0] == "I have "
     assert stream.push(" ca", range(8, 11))[0] == ""
     assert stream.push("ts ", range(11, 14))[0] == "three cats "

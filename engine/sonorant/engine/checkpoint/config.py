@@ -17,7 +17,7 @@ from sonorant.engine.checkpoint.sampling_ranges import out_of_range
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.types import Int16Array, SamplingParams
 
-# ASCII; with the letters and marks of English, Spanish, French, Italian and Portuguese; all
+# ASCII; with the letters and marks of English, Spanish and Italian; all
 Characters = Literal["ascii", "western", "unicode"]
 TaskName = Literal["custom_voice", "voice_design", "base"]
 CODEC_TYPE = "qwen3_tts_tokenizer_12hz"
@@ -155,7 +155,7 @@ class Checkpoint:
     # checkpoint:
     characters: Characters  # those it was trained on; all others are folded to them
     max_segment_chars: int = key(1000)  # how much text it speaks well in one go
-    in_words: bool = key(False, "text_in_words")  # it is given English numbers, and letters said one by one, as words
+    in_words: bool = key(False, "text_in_words")  # it is given numbers, and English letters said one by one, as words
     silent_first_frames: int = key(0, least=0)  # in how many frames at its beginning it may be silent
     ends_quieter_db: float = key(0.0)  # the end of a text, than the end of a sentence within it
     whole_after_cut: bool = key(False)  # text behind a cut by length is spoken better with all of it in the prompt
@@ -233,9 +233,10 @@ def _check_consistent(c: Checkpoint) -> None:
             f"{c.folder}: the model samples from {codes} codes (vocab_size of the code predictor, and of the talker "
             f"less 1024), but the codec has only {c.codec.decoder.codebook_size} (codebook_size)"
         )
-    if c.in_words and c.characters != "ascii":
+    if c.in_words and c.characters == "unicode":
         raise CheckpointError(
-            f"{c.folder}: text_in_words is true, and the words are English, but text_characters is {c.characters}"
+            f"{c.folder}: text_in_words is true, but text_characters is unicode; only text of known characters, ascii "
+            "or western, is put into words"
         )
     if c.speaker_encoder is None:
         return

@@ -23,8 +23,8 @@ from sonorant.engine.checkpoint.config import Characters
 from sonorant.engine.checkpoint.folders import PRESETS_DIR
 from sonorant.engine.errors import CheckpointError
 from sonorant.engine.prompt.characters import AsIs, FoldedStream
-from sonorant.engine.prompt.in_words import AsWritten, WordsStream
 from sonorant.engine.prompt.nfc import NfcStream, clusters, normalize
+from sonorant.engine.prompt.words_stream import AsWritten, WordsStream, speaks_numbers
 
 # Qwen2 (transformers: models/qwen2/tokenization_qwen2.py). qwen-tts 0.1.1 replaces it when it loads a local folder with
 # `fix_mistral_regex`; the models were trained with this one.
@@ -101,7 +101,7 @@ class Tokenizer:
         """Return a whole text as the model is given it: normalized, folded, in words if it is to be so, and without
         whitespace around it."""
         folded = self.fold(language).push(normalize(text))
-        given, _ = self.words().push(folded, range(len(folded)), is_last=True)
+        given, _ = self.words(language).push(folded, range(len(folded)), is_last=True)
         return given.strip()
 
     def fold(self, language: str | None) -> FoldedStream | AsIs:
@@ -109,11 +109,17 @@ class Tokenizer:
         shows it."""
         if self._characters == "unicode":
             return AsIs()
-        return FoldedStream(self._characters, language, keeps_marks=self._in_words)
+        return FoldedStream(self._characters, self._written_in(language), keeps_marks=self._in_words)
 
-    def words(self) -> WordsStream | AsWritten:
-        """Return what puts numbers and letters of one folded text into words, if this is to be done."""
-        return WordsStream() if self._in_words else AsWritten()
+    def words(self, language: str | None) -> WordsStream | AsWritten:
+        """Return what puts numbers and letters of one folded text into words, if this is to be done, in this language;
+        None: the text shows it."""
+        language = self._written_in(language)
+        return WordsStream(language) if self._in_words and speaks_numbers(language) else AsWritten()
+
+    def _written_in(self, language: str | None) -> str | None:
+        """Return the language of the words for signs and numbers; None: the text shows it."""
+        return "english" if self._characters == "ascii" else language
 
     def text_of(self, token_id: int) -> str:
         """Return the text of a token; bytes that are no whole character become U+FFFD."""
@@ -162,7 +168,7 @@ class TokenOffsets:
         self._tokenizer = tokenizer
         self._num_chars = 0  # of the text
         self._fold = tokenizer.fold(language)
-        self._words = tokenizer.words()
+        self._words = tokenizer.words(language)
         # Where the first character that is given begins in the text, and where each of them ends
         self._ends: list[int] = []
         self._num_taken = 0  # given characters that tokens have covered
@@ -229,7 +235,7 @@ class TokenStream:
         self._offsets = offsets
         self._nfc = NfcStream()
         self._fold = tokenizer.fold(language)
-        self._words = tokenizer.words()
+        self._words = tokenizer.words(language)
         self._started = False  # whether anything but whitespace has come
         self._whitespace: list[str] = []  # at the end of the text
         self._context = ""  # stands in for the last pre-token when more text is split

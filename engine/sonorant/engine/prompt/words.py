@@ -31,21 +31,29 @@ def in_language(words: str, language: str) -> str:
 
 
 class Guess:
-    """Which language a text is in, by its frequent words, as far as it has come. How it is cut makes no difference."""
+    """Which language a text is in, by its frequent words, as far as it has come. How it is cut makes no difference: a
+    word counts once it has ended."""
 
     def __init__(self) -> None:
         self._counts = dict.fromkeys(_TABLES, 0)
         self._word = ""
+        self._is_first = True
 
-    def take(self, char: str) -> None:
-        """Take one character of the text."""
-        if char.isalpha():
-            if len(self._word) < _MAX_WORD_CHARS:
-                self._word += char.lower()
-        elif self._word:
-            self._count(_OFTEN.get(self._word, ()))
-            self._word = ""
-        self._count(_LETTERS.get(char, ()))
+    def take(self, text: str) -> None:
+        """Take more of the text."""
+        for char in text:
+            if char.isalpha():
+                if len(self._word) < _MAX_WORD_CHARS:
+                    self._word += char
+                continue
+            if self._word:
+                # In texts of all languages people and places keep their letters, and single capitals are letters.
+                if self._is_first or self._word[0].islower():
+                    self._count({language for letter in self._word for language in _LETTERS.get(letter, ())})
+                if self._is_first or len(self._word) > 1 or self._word.islower():
+                    self._count(_OFTEN.get(self._word.lower(), ()))
+                self._word, self._is_first = "", False
+            self._count(_LETTERS.get(char, ()))
 
     @property
     def language(self) -> str:
