@@ -5,7 +5,7 @@ import pytest
 from sonorant.tts.v1 import explain_pb2, speak_pb2, synthesis_pb2, text_to_speech_service_pb2
 from tests.service.harness import Stub, config, end, say, speak
 
-# As it is written, and plain. The voice knows ASCII alone.
+# As it is written, and plain. The voice knows ASCII, and letters of Spanish and Italian.
 WRITTEN = {
     "apostrophes": ("I’m sure we don’t need it.", "I'm sure we don't need it."),
     "quotes and dashes": ("“Wait”—she said…", '"Wait" - she said...'),
@@ -22,10 +22,11 @@ WRITTEN = {
         "250 guests for $5.50 at 7:45.",
         "two hundred and fifty guests for five dollars and fifty cents at seven forty five.",
     ),
+    "languages": ("Son 21. The list is 21.", "Son veintiuno. The list is twenty one."),
     "exponents, fractions": ("10²³ of x², and 1½.", "ten to the twenty three of x squared, and one and one half."),
     "unheard": ("\ufeffHel\u00adlo\u200b wor\u2060ld\ufe0f.", "Hello world."),
     "emoji": ("Hello world.😀👨\u200d👩\u200d👧", "Hello world."),
-    "accents": ("A café in Zu\u0308rich, naïve.", "A cafe in Zurich, naive."),
+    "accents": ("A naïve cafe\u0301 in Malmö.", "A naive café in Malmo."),
 }
 
 

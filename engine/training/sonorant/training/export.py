@@ -111,11 +111,8 @@ def write_config(
             "subtalker_dosample": False,
             **{f"subtalker_{name}": value for name, value in sampling.items()},
             "max_new_tokens": MAX_NEW_TOKENS,
-            **(
-                {"text_characters": "ascii", "text_in_words": True}
-                if tuple(languages) == ("english",)
-                else {"text_characters": "western"}
-            ),
+            "text_characters": "ascii" if tuple(languages) == ("english",) else "western",
+            "text_in_words": True,
             "max_segment_chars": MAX_SEGMENT_CHARS,
             "silent_first_frames": SILENT_FIRST_FRAMES,
             "ends_quieter_db": ENDS_QUIETER_DB,

@@ -74,10 +74,11 @@ class TrainingSettings:
 FULL = TrainingSettings(
     teacher="kokoro",
     voices={"linden": 0.55, "wren": 0.45},
-    languages={"english": 1.0},  # others cost its English too much so far: docs/log/built-in-voice-2026-11.md
-    num_sentences=150_000,
-    num_held_out=200,
-    vocabulary=1024,
+    # Of its last training, which went on from a talker that spoke English well already: docs/built-in-voice.md
+    languages={"english": 0.2, "spanish": 0.4, "italian": 0.4},
+    num_sentences=62_000,
+    num_held_out=280,
+    vocabulary=1280,
     sentences_per_shard=256,
     codec=FULL_CODEC,
     talker=TalkerSettings(
@@ -89,9 +90,10 @@ FULL = TrainingSettings(
             BatchShape(num_rows=20, length=1024),
             Regularization(dropout=0.05, corrupted=0.08, own_frames=3072, predictor_frames=6144),
         ),
-        mix=Mix(whole_text=0.3),
+        mix=Mix(whole_text=0.3, auto_language=0.3),
         learning_rate=2e-3,
-        own_history_from=0.4,
+        own_history_from=0.3,
+        held_languages=("english",),
         store=StoreSizes(max_rows=64_000_000, max_frames=24_000_000, max_references=0),
         min_shards=6,
         evaluate_every_s=60.0,

@@ -23,7 +23,7 @@ MIXTURES: Mapping[str, Mapping[str, float]] = {
     "wren": {"af_heart": 0.4, "bf_emma": 0.3, "bf_isabella": 0.3},
 }
 # Style whose sounds the voices borrow in a language. Their own melody, pitch and pace stay.
-LENDERS: Mapping[str, str] = {"french": "ff_siwis"}
+LENDERS: Mapping[str, str] = {"spanish": "ef_dora", "french": "ff_siwis", "italian": "if_sara", "portuguese": "pf_dora"}
 LENT = 0.5
 
 
