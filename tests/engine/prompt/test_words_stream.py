@@ -11,7 +11,8 @@ OTHERS = [
     *",.:/$%-€º",
     *("0", "1", "7", "12", "21", "250", "345", "678", "1987", "0199", "20h30", "12 h 30", " 1/2", " 31/8/1687"),
     *("n.º", "nº", "N", "R", "R$", " € ", " %", "km", "h", "m", "s", "km/h", "/h", "grados C", "er", "euros"),
-    *("millones", "milioni", "personas", "maggio", " a las 4.40", " alle 4.30"),
+    *("Sr.", "sig.ra", " p. ej", "EE.", " UU.", "etc", ".", "a. C.", "p. m.", "XIV", "II", "la ", "@", ".es", "www."),
+    *("https://", "DNI", "siglo ", "millones", "milioni", "personas", "maggio", " a las 4.40", " alle 4.30"),
     *(
         " la ",
         " de ",

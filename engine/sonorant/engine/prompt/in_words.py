@@ -10,7 +10,7 @@ from typing import Any
 import regex
 from num2words import num2words
 
-from sonorant.engine.prompt.rules import SEEN_CHARS, Parts, Rules, one_of
+from sonorant.engine.prompt.rules import ROMAN, SEEN_CHARS, Parts, Rules, one_of
 
 _TABLES: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("english.toml").read_text(encoding="utf-8"))
 _WORDS: Mapping[str, Sequence[str]] = {kind: words.split() for kind, words in _TABLES["words"].items()}
@@ -22,8 +22,6 @@ _SHORT: Mapping[str, str] = _BEFORE | _TABLES["behind"]
 _UNITS: Mapping[str, str] = _TABLES["units"]
 _MONEY: Mapping[str, str] = _TABLES["money"]
 _WAYS = {way[0]: way for way in _WORDS["ways"]}
-_ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
-_ROMAN = [tens + ones for tens in ("", "X", "XX", "XXX", "XL", "L") for ones in _ONES]
 _SCALES: Mapping[str, str] = {"k": "thousand", "m": "million", "bn": "billion", "b": "billion"}
 _MAX_DIGITS = 15  # of a number that is read as one
 
@@ -118,7 +116,7 @@ def _groups(parts: Parts) -> str:
 
 
 def _roman(parts: Parts) -> str:
-    number = str(_ROMAN.index(parts["roman"]))
+    number = str(ROMAN.index(parts["roman"]))
     return _cardinal(number) if parts["king"] is None else f"the {_words(number, 'ordinal')}"
 
 
@@ -191,7 +189,7 @@ _KINDS: Mapping[str, Callable[[Parts], str]] = {
     r"\bv(?=\d)": lambda parts: "version",
     rf"(?:(?<=\b(?:{one_of(_WORDS['numbered'])}) )|(?<=\b(?P<king>{one_of(_WORDS['kings'])}) )(?!I\b)|"
     rf"(?<=\b[A-Z][a-z]{{1,14}} )(?!IV\b)(?=[IVX]{{2}}|L[IVX]))(?!L\b)"
-    rf"(?P<roman>{one_of(_ROMAN[1:])})\b": _roman,
+    rf"(?P<roman>{one_of(ROMAN[1:])})\b": _roman,
     rf"(?P<letters>{_SPELLED})(?P<plural>s?)(?!\p{{L}})": _letters,
     r"(?<=\.)(?P<letters>[b-df-hj-np-tv-z]{2,4})(?!\p{L})": _letters,
     r"\bhttps?: ?|\bwww\.(?=\w)": lambda parts: "",

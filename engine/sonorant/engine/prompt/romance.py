@@ -1,18 +1,19 @@
-"""Numbers in words of Spanish and Italian, with what stands beside them: signs, units, prices,
-times and dates. What differs between the languages is in their tables, such as `spanish.toml`; `docs/text.md` has a
-table of what becomes what."""
+"""Numbers in words of Spanish and Italian, with what stands beside them: signs, units, prices, times and dates; also
+letters that are said one by one, abbreviations and addresses. What differs between the languages is in their tables,
+such as `spanish.toml`; `docs/text.md` has a table of what becomes what."""
 
 import tomllib
 import unicodedata
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any
 
 import regex
 from num2words import num2words
 
 from sonorant.engine.prompt.characters import FRACTIONS
-from sonorant.engine.prompt.rules import Parts, Rules, one_of
+from sonorant.engine.prompt.rules import ROMAN, Parts, Rules, one_of
 from sonorant.engine.prompt.words import in_language
 
 _MAX_DIGITS = 15  # of a number that is read as one
@@ -30,9 +31,12 @@ _CURRENCY = r"(?:(?<!\p{L})R\$|[$€])"
 _DIGITS = rf"(?:-?{_CURRENCY} ?)?-?\d+(?:(?:[.,:/]|-{_CURRENCY}?| (?:[h€$-] )?|h)\d+)*"
 _BEHIND = (
     rf" ?{_CURRENCY}(?: (?:\d\d?(?=$|[ .,;:!?]))?)?|\.?º(?: \p{{L}}*)?|\p{{L}}+(?: \p{{L}}*|/\p{{L}}*)?|[.,:/]|"
-    rf"-(?:{_CURRENCY}|R)?| ?%| (?:- ?|h |\p{{L}}+(?:/\p{{L}}*)?)?"
+    rf"-(?:{_CURRENCY}|R)?| ?%| (?:- ?|h |[adp]\.(?: [Cm]?)?\p{{L}}*(?:\.\p{{L}}*)*|"
+    r"\p{L}+(?:/\p{L}*|(?:\.\p{L}*)+)?)?"
 )
-_GROWING = rf"{_DIGITS}(?:{_BEHIND})?|-?(?:{_CURRENCY} ?-?|R(?!\p{{L}}))|[nN]\.?º?(?!\p{{L}})|\p{{L}}+|[@./-]"
+_SHORT = r"EE\. U{0,2}|[aApPdD]\. (?:[cCmM]|[eE][jJsS]?)?"  # with a blank between its parts
+_WORD = rf"\bhttps?:[ /]*|(?:{_SHORT}|\p{{L}}+)(?:\.\p{{L}}*)*|(?:\.\p{{L}}*)+"
+_GROWING = rf"{_DIGITS}(?:{_BEHIND})?|-?(?:{_CURRENCY} ?-?|R(?!\p{{L}}))|[nN]\.?º?(?!\p{{L}})|{_WORD}|[@/-]"
 
 
 class _Romance:
@@ -46,6 +50,8 @@ class _Romance:
         self._months, self._scales = self._words["months"].split(), self._words["scales"].split()
         self._money = {sign: words.split("|") for sign, words in self._table["money"].items()}
         self._signs = {name: sign for sign, (one, several, *_) in self._money.items() for name in (sign, one, several)}
+        self._letters = dict(zip(ascii_uppercase, self._words["letters"].split(), strict=True))
+        self._short: Mapping[str, str] = self._table["short"] | self._table["last"]
         self._units: Mapping[str, list[str]] = {unit: words.split("|") for unit, words in self._table["units"].items()}
         self._fractions = {
             unicodedata.normalize("NFKC", char).replace("⁄", "/"): in_language(name, language)
@@ -54,7 +60,7 @@ class _Romance:
         self.rules = Rules(
             self._kinds(),
             growing=_GROWING,
-            begun=one_of([*self._scales, *(unit.split()[0] for unit in self._units)]),
+            begun=f"{one_of([*self._scales, *(u.split()[0] for u in self._units)])}|(?i:{_spelling(self._short)})",
             ends=rf"\d(?: ?%|\.?º| ?{_CURRENCY})?",
             minus=self._words["minus"],
             to=self._words["to"],
@@ -64,6 +70,8 @@ class _Romance:
         scale = rf"(?: (?P<scale>{one_of(self._scales)})\b)"
         signs = rf"(?P<money>{_CURRENCY}|{one_of(self._signs)})(?!\p{{L}})"
         minute = r"(?P<minute>[0-5]\d)(?::(?P<second>[0-5]\d))?(?![\d:])"
+        short, last = map(_spelling, (self._table["short"], self._table["last"]))
+        spelled = rf"[B-DF-HJ-NP-TV-XZ]{{1,5}}|{one_of(self._words['spelled'].split())}"
         return {
             r"\b[nN]\.?º": lambda parts: in_language("number", self._language),
             rf"(?P<money>{_CURRENCY}) ?(?P<amount>{_NUMBER}){scale}?": self._price,
@@ -84,6 +92,14 @@ class _Romance:
             r"0\d(?:\.\d\d){2,}|(?!(?:1\d|20)\d\d-(?:1\d|20)\d\d)\d{3,5}-\d{4})(?! ?\d|[.,:]\d)": self._groups,
             r"(?P<version>(?!\d{1,3}(?:\.\d{3})+(?!\.?\d))\d+(?:\.\d+){2,})": self._version,
             r"(?<=\d):(?=\d)": lambda parts: self._words["to"],
+            rf"(?<![\p{{L}}.])(?i:(?P<short>{short}))(?!\p{{L}})": self._shortened,
+            rf"(?<![\p{{L}}.])(?i:(?P<short>{last}))(?P<stop>(?=$| \p{{Lu}}))?(?!\p{{L}})": self._shortened,
+            rf"(?P<counted>(?<=\b(?:{self._words['counted']}) ))?(?P<feminine>(?<=\b[Ll]a ))?"
+            rf"(?<![\p{{L}}'])(?=[IVX]{{2}})(?P<roman>{one_of(ROMAN[1:])})(?![\p{{L}}'])": self._roman,
+            rf"(?<![\p{{L}}\d'.])(?P<letters>{spelled})(?![\p{{L}}'])": self._spelled,
+            r"\bhttps?:[ /]*|\bwww\.(?=\w)": lambda parts: "",
+            r"@": lambda parts: self._words["@"],
+            r"(?<=[a-z])\.(?=[a-z]{2})": lambda parts: self._words["."],
             r"/": lambda parts: " ",
             rf"(?P<number>{_NUMBER})(?:(?P<percent> ?%)|{_NOUN})": self._plain,
             rf"(?<=\d ?)(?P<one>(?<=(?<![\d.,])1 ?))?(?P<unit>{one_of(self._units)})(?!\p{{L}})": self._unit,
@@ -136,6 +152,19 @@ class _Romance:
     def _ordinal(self, parts: Parts) -> str:
         words: str = num2words(int(parts["ordinal"]), to="ordinal", lang=self._words["code"])
         return self._agreeing(words, "ordinal", parts["noun"])
+
+    def _roman(self, parts: Parts) -> str:
+        number = ROMAN.index(parts["roman"])
+        if parts["counted"] is not None or number > int(self._words["last_ordinal"]):
+            return self._cardinal(str(number))
+        feminine = self._words["hour"].partition("|")[0] if parts["feminine"] is not None else None
+        return self._ordinal({"ordinal": number, "noun": feminine})
+
+    def _shortened(self, parts: Parts) -> str:
+        return self._short[parts["short"].replace(" ", "").lower()] + "." * (parts["stop"] is not None)
+
+    def _spelled(self, parts: Parts) -> str:
+        return " ".join(self._letters[letter].replace("-", " ") for letter in parts["letters"])
 
     def _groups(self, parts: Parts) -> str:
         """Say digits in groups: those of two are a number, others are said one by one."""
@@ -209,6 +238,11 @@ class _Romance:
         for pattern, change in changes.items():
             words = regex.sub(pattern, change, words)
         return words
+
+
+def _spelling(short: Mapping[str, str]) -> str:
+    """A pattern of abbreviations, between whose parts there may be blanks."""
+    return "|".join(regex.escape(each).replace(r"\.", r"\. ?").removesuffix(" ?") for each in short)
 
 
 ROMANCE: Mapping[str, Rules] = {language: _Romance(language).rules for language in ("spanish", "italian")}

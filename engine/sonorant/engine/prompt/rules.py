@@ -7,6 +7,8 @@ import regex
 
 MAX_HELD = 64  # characters; what is longer is read in parts
 SEEN_CHARS = 24  # before a place, as many as tell what it is
+_ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+ROMAN = [tens + ones for tens in ("", "X", "XX", "XXX", "XL", "L") for ones in _ONES]  # numerals, by their numbers
 
 Parts = Mapping[str, Any]  # what the groups of a pattern match: text, or None
 
