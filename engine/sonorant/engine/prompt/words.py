@@ -46,20 +46,18 @@ class Guess:
                 if len(self._word) < _MAX_WORD_CHARS:
                     self._word += char
                 continue
+            told = [*_LETTERS.get(char, ())]
             if self._word:
                 # In texts of all languages people and places keep their letters, and single capitals are letters.
                 if self._is_first or self._word[0].islower():
-                    self._count({language for letter in self._word for language in _LETTERS.get(letter, ())})
+                    told += {language for letter in self._word for language in _LETTERS.get(letter, ())}
                 if self._is_first or len(self._word) > 1 or self._word.islower():
-                    self._count(_OFTEN.get(self._word.lower(), ()))
+                    told += _OFTEN.get(self._word.lower(), ())
                 self._word, self._is_first = "", False
-            self._count(_LETTERS.get(char, ()))
+            for language in told:
+                self._counts[language] += 1
 
     @property
     def language(self) -> str:
         """The most likely language; English of a text that says nothing of it."""
         return max(self._counts, key=self._counts.__getitem__)
-
-    def _count(self, languages: Iterable[str]) -> None:
-        for language in languages:
-            self._counts[language] += 1
