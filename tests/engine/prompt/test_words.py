@@ -12,8 +12,23 @@ LANGUAGES = ("english", "spanish", "italian")
 # With what people begin who write to an assistant, or it to them.
 TEXTS = {
     "english": ("What's the weather like", "Water boils at", "It costs about", "Preheat the oven to", "He said it was"),
-    "spanish": ("¿Qué tiempo hace", "El agua hierve a", "Cuesta unos", "Precalienta el horno a", "Dijo que era"),
-    "italian": ("Che tempo fa", "L'acqua bolle a", "Costa circa il", "Preriscalda il forno a", "Ha detto che era"),
+    "spanish": (
+        "¿Qué tiempo hace",
+        "El agua hierve a",
+        "Cuesta unos",
+        "Precalienta el horno a",
+        "Dijo que era",
+        "Hay",
+        "Pulse",
+    ),
+    "italian": (
+        "Che tempo fa",
+        "L'acqua bolle a",
+        "Costa circa il",
+        "Preriscalda il forno a",
+        "Ha detto che era",
+        "Prema",
+    ),
 }
 
 
