@@ -22,6 +22,7 @@ WORDS = synthesis_pb2.TIMESTAMP_MODE_WORD
 TEXT = "The woman thought the water was too cold to swim in, and so did the old man."
 FRAME_MS = 80  # a word that is known only after the audio in which it begins is told with the next
 WHOLE = {"non_streaming_mode": True}
+HEARD = 300  # a sample of -40 dBFS: that pause has none above -58
 
 
 def settings(seed: int = 5, **synthesis: Any) -> speak_pb2.SpeakConfig:
@@ -33,11 +34,14 @@ def samples_of(pcm: bytes) -> np.ndarray[Any, np.dtype[np.int16]]:
 
 
 def errors_ms(transcript: Transcript, text: str, utterance_id: str = "u1") -> list[int]:
-    """Of the starts of words, against those that an aligner finds in the audio."""
-    true = true_spans(text, samples_of(transcript.pcm[utterance_id]))
-    marks = transcript.marks[utterance_id]
+    """Of the starts of words, against those that an aligner finds in the audio. It may put one word where nothing is
+    heard, as it puts "in", which runs into "swim", into the pause behind both: there it does not know."""
+    samples, marks = samples_of(transcript.pcm[utterance_id]), transcript.marks[utterance_id]
+    true = true_spans(text, samples)
     assert true is not None and len(true) == len(marks)
-    return [abs(mark.start_ms - start_ms) for mark, (start_ms, _) in zip(marks, true, strict=True)]
+    heard = [np.abs(samples[start_ms * 24 : end_ms * 24]).max() > HEARD for start_ms, end_ms in true]
+    assert sum(heard) >= len(true) - 1
+    return [abs(mark.start_ms - span[0]) for mark, span, is_heard in zip(marks, true, heard, strict=True) if is_heard]
 
 
 def assert_words_of(marks: Sequence[synthesis_pb2.Mark], text: str, audio_ms: float) -> None:
@@ -61,7 +65,7 @@ async def test_words_are_told_where_an_aligner_finds_them(stub: Any, synthesis: 
     transcript = await speak(stub, [settings(**synthesis), say(TEXT), end()])
     assert_words_of(transcript.marks["u1"], TEXT, len(transcript.pcm["u1"]) / 48)
     errors = errors_ms(transcript, TEXT)
-    assert np.mean(errors) <= 60 and max(errors) <= 250, errors  # of 278 other words one is off by 302
+    assert np.mean(errors) <= 60 and max(errors) <= 200, errors
 
 
 async def test_word_by_word_and_in_segments(stub: Any) -> None:
