@@ -1,4 +1,4 @@
-"""A voice that speaks five languages is asked for each of them by the codes of stock clients, at each door.
+"""A voice that speaks three languages is asked for each of them by the codes of stock clients, at each door.
 
 The included voice stands in for it, with the settings of one: what it says is no Spanish, but not what it says with
 other settings, either.

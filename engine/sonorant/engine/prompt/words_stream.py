@@ -1,7 +1,7 @@
 """Puts numbers, and letters that are said one by one, into words of the text's language: for a checkpoint that reads
 digits and capitals badly. The text may arrive in pieces.
 
-The text is folded already (`characters.py`), so it has no characters but those of the five languages, and one blank in
+The text is folded already (`characters.py`), so it has no characters but those of the three languages, and one blank in
 a row. `docs/text.md` has tables of what becomes what.
 """
 
