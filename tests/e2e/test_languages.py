@@ -1,8 +1,4 @@
-"""A voice that speaks three languages is asked for each of them by the codes of stock clients, at each door.
-
-The included voice stands in for it, with the settings of one: what it says is no Spanish, but not what it says with
-other settings, either.
-"""
+"""The included voice speaks three languages, and is asked for each by the codes of stock clients, at each door."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
