@@ -1,10 +1,10 @@
 """All settings of a worker pair, nested by stage. Each setting is declared here, as one field, and nowhere else."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from sonorant.machine import num_cores
 from sonorant.settings import (
     AUTO,
     DEVICE,
@@ -183,15 +183,15 @@ class EngineConfig:
 
     def threads(self, stage: StageName) -> int:
         """Return how many CPU threads a worker of this stage has."""
-        num_cores = len(os.sched_getaffinity(0))
+        cores = num_cores()
         if stage == "encoder":
-            return self.encoder.threads or max(min(2, num_cores), num_cores // 4)
-        return self.cpu_threads or max(1, num_cores // 2)
+            return self.encoder.threads or max(min(2, cores), cores // 4)
+        return self.cpu_threads or max(1, cores // 2)
 
     @property
     def takes_turns(self) -> bool:
         """Whether talker and Code2Wav, both on the CPU, have more threads together than there are cores."""
-        return self.threads("talker") + self.threads("code2wav") > len(os.sched_getaffinity(0)) > 1
+        return self.threads("talker") + self.threads("code2wav") > num_cores() > 1
 
     def environment(self) -> dict[str, str]:
         """Environment variables to add for a worker; CUDA reads them when the worker first uses the GPU."""

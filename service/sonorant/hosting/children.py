@@ -7,7 +7,6 @@ of JSON, what happens.
 import asyncio
 import json
 import logging
-import os
 import pickle
 import signal
 import sys
@@ -16,6 +15,8 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
+
+from sonorant.machine import num_cores
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ CORES_PER_PROCESS, MOST_PROCESSES = 2, 8
 
 def processes_of_cores() -> int:
     """Return how many processes that serve the same a machine has room for."""
-    return min(MOST_PROCESSES, max(1, len(os.sched_getaffinity(0)) // CORES_PER_PROCESS))
+    return min(MOST_PROCESSES, max(1, num_cores() // CORES_PER_PROCESS))
 
 
 class ProcessEnded(Exception):

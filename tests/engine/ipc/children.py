@@ -79,6 +79,10 @@ def hang(heartbeat: Heartbeat, ready: Connection) -> None:
     time.sleep(600)
 
 
+def load_for_ever(ready: Connection) -> None:
+    time.sleep(600)
+
+
 def fail(ready: Connection) -> None:
     raise ValueError("out of luck")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sonorant.engine.errors import EngineError
 from sonorant.engine.ipc.child import Child
 from sonorant.engine.ipc.handed import packed
 from sonorant.engine.ipc.heartbeat import Heartbeat, Step
@@ -101,3 +102,10 @@ def test_starting_and_closing_leaves_nothing() -> None:
         children.EchoPair(ring_bytes=4096).close()
     assert not open_files() - before
     assert child_pids() <= others
+
+
+async def test_a_child_that_is_killed_while_it_loads_is_told_of() -> None:
+    with closing(Child.spawn("talker", children.load_for_ever, ())) as child:
+        child.kill()
+        with pytest.raises(EngineError, match="talker worker exited with code -9 while loading; Linux kills"):
+            await child.loaded()

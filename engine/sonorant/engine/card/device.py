@@ -6,11 +6,11 @@ On torch's meta device there is no card, unless one is assumed: kernels are then
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 
 import torch
 
 from sonorant.engine.card.card import Card, pretended
+from sonorant.machine import free_memory_bytes
 
 _META = torch.device("meta")
 _assumed: dict[torch.device, Card] = {}
@@ -34,11 +34,10 @@ def _asked(device: torch.device) -> Card:
 
 
 def free_bytes(device: torch.device) -> int:
-    """How much memory of a CUDA device, or of this machine, nobody has now, in bytes."""
+    """How much memory of a CUDA device nobody has now, or of this machine and its container, in bytes."""
     if device.type == "cuda":
         return _asked(device).free_bytes
-    (line,) = (line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable:"))
-    return int(line.split()[1]) * 1024
+    return free_memory_bytes()
 
 
 @contextmanager

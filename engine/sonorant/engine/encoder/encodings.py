@@ -8,7 +8,6 @@ same time.
 
 import asyncio
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +24,7 @@ from sonorant.engine.errors import EngineError, EngineOverloaded, EngineUnavaila
 from sonorant.engine.fair_queue import FairQueue
 from sonorant.engine.lru_cache import LruCache
 from sonorant.engine.types import Spent
+from sonorant.machine import num_cores
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Encodings:
         self._decode_timeout_s = decode_timeout_s
         self._start_timeout_s = start_timeout_s
         self._niceness = NICENESS // 3 if on_gpu else NICENESS
-        self._num_lanes = max(MIN_LANES, min(MAX_LANES, len(os.sched_getaffinity(0)) // CORES_PER_LANE))
+        self._num_lanes = max(MIN_LANES, min(MAX_LANES, num_cores() // CORES_PER_LANE))
         self._lanes_of_one = self._num_lanes - 1  # of one caller at once
         self._queue = FairQueue[_Job]()
         self._under_way = Counter[str]()  # recordings in lanes, by line

@@ -87,7 +87,10 @@ class Child:
             kind, value = self.ready.recv()
         except EOFError:
             await self.dead()
-            raise EngineError(f"the {self.name} worker exited with code {self.wait()} while loading") from None
+            why = ""
+            if (code := self.wait()) == -signal.SIGKILL:
+                why = "; Linux kills so what takes more memory than there is: see `sonorant-server doctor`"
+            raise EngineError(f"the {self.name} worker exited with code {code} while loading{why}") from None
         if kind == "unusable":
             raise CheckpointError(value)
         if kind == "failed":

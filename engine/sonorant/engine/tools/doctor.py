@@ -29,6 +29,7 @@ from sonorant.engine.workers.auto import sizes_text, with_threads
 from sonorant.engine.workers.mps import this_machine
 from sonorant.engine.workers.mps_plan import Sharing, plan_mps
 from sonorant.engine.workers.ring_sizes import RingSizes
+from sonorant.machine import num_cores
 
 T = TypeVar("T")
 
@@ -92,7 +93,7 @@ def finding(
 
 
 def _platform(examined: Examined) -> tuple[Verdict, str]:
-    cores = len(os.sched_getaffinity(0))
+    cores = num_cores()
     text = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}, {cores} cores to use"
     if (platform.system(), platform.machine()) not in MACHINES:
         return Verdict.FAIL, f"{text}; the server needs Linux on x86-64 or 64-bit Arm"
@@ -182,7 +183,7 @@ def _kernels(examined: Examined) -> tuple[Verdict, str]:
     done = [f"{each.num_kernels} were compiled in {each.seconds:.0f} s" for each in found if each is not None]
     if len(done) == len(found):
         return Verdict.PASS, f"{', '.join(done)}; they are in {cache_folder()}"
-    cores, last = len(os.sched_getaffinity(0)), last_noted()
+    cores, last = num_cores(), last_noted()
     text = f"the first start with these settings compiles 60 to 150, on {cores} cores, into {cache_folder()}"
     if last is not None:
         text += f"; for others {last.num_kernels} took {last.seconds:.0f} s here"

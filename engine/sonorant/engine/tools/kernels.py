@@ -21,6 +21,7 @@ from sonorant.engine.config import EngineConfig
 from sonorant.engine.sizes import slots_of, with_sizes
 from sonorant.engine.workers.ahead import Noted, Wanted, note
 from sonorant.logs import start
+from sonorant.machine import num_cores
 from sonorant.settings import AUTO
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--num-slots", type=int, default=AUTO, help="as of the server; default: as the card's memory has"
     )
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--processes", type=int, default=num_cores())
     parser.add_argument(
         "--one-of-each", action="store_true", help="of one source, only the kernel of the largest calls"
     )
@@ -115,7 +116,7 @@ def compile_wanted(wanted: Sequence[Wanted]) -> None:
     os.nice(NICE)
     for each in wanted:
         began_s = time.monotonic()
-        compiled = list(compile_all(each.config, each.card, len(os.sched_getaffinity(0))))
+        compiled = list(compile_all(each.config, each.card, num_cores()))
         errors = [one for one in compiled if one.error]
         for one in errors:  # the worker that needs it will say so, too
             log.error("%s cannot be compiled ahead: %s", one.name, one.error)

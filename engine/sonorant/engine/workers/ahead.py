@@ -24,6 +24,7 @@ from sonorant.engine.card.driver import find_card
 from sonorant.engine.config import EngineConfig
 from sonorant.engine.ipc.fork_server import WORKERS
 from sonorant.engine.kernels.folder import being_filled, cache_folder
+from sonorant.machine import num_cores
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ async def compiling(configs: Sequence[EngineConfig]) -> AsyncIterator[None]:
     if not missing:
         yield
         return
-    log.info("compiling kernels on %d cores, for the first start with these settings", len(os.sched_getaffinity(0)))
+    log.info("compiling kernels on %d cores, for the first start with these settings", num_cores())
     filling = ExitStack()
     filling.enter_context(being_filled())
     task = asyncio.create_task(_compile(missing, filling), name="kernels")

@@ -1,7 +1,6 @@
 """Chooses the sizes that a worker pair's settings leave open, from the machine that the pair will run on."""
 
 import logging
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from sonorant.engine.sizes import (
     slots_of,
     with_sizes,
 )
+from sonorant.machine import num_cores
 
 log = logging.getLogger(__name__)
 
@@ -105,9 +105,9 @@ def with_threads(configs: Sequence[EngineConfig]) -> list[EngineConfig]:
     """Return `configs` with a number of CPU threads for each worker of these pairs: where the settings leave it open,
     all together get one per core. Where one large model speaks on few cores, each worker gets as many as there are, and
     they take turns."""
-    num_busy, num_cores = sum(not config.is_standby for config in configs), len(os.sched_getaffinity(0))
-    is_in_turns = num_busy == 1 and num_cores <= FEW_CORES and is_large_on_the_cpu(configs[0])
-    threads = num_cores if is_in_turns else max(1, num_cores // (2 * num_busy))
+    num_busy, cores = sum(not config.is_standby for config in configs), num_cores()
+    is_in_turns = num_busy == 1 and cores <= FEW_CORES and is_large_on_the_cpu(configs[0])
+    threads = cores if is_in_turns else max(1, cores // (2 * num_busy))
     return [config.but(cpu_threads=config.cpu_threads or threads) for config in configs]
 
 
