@@ -1,7 +1,6 @@
 """Command-line arguments that several commands share, most of them for a SynthesisConfig."""
 
 import argparse
-import mimetypes
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -138,6 +137,8 @@ _WRITERS = {
     ".ulaw": "--encoding mulaw --raw > FILE",
     ".alaw": "--encoding alaw --raw > FILE",
 }
+# Of audio and video that nothing here writes. Python's table of types is another on each machine.
+_OTHERS = {".aac", ".aif", ".aiff", ".avi", ".m4a", ".mkv", ".mov", ".mp2", ".mp4", ".mpeg", ".mpg", ".webm", ".wma"}
 
 
 def file_of(*suffixes: str) -> Callable[[str], Path]:
@@ -146,8 +147,7 @@ def file_of(*suffixes: str) -> Callable[[str], Path]:
     def path_of(text: str) -> Path:
         path = Path(text)
         suffix = path.suffix.lower()
-        is_audio = suffix in _WRITERS or (mimetypes.types_map.get(suffix) or "").startswith(("audio/", "video/"))
-        if suffix not in suffixes and is_audio:
+        if suffix not in suffixes and (suffix in _WRITERS or suffix in _OTHERS):
             other = f", or write it by sonorant say {_WRITERS[suffix].format(suffix[1:])}" if suffix in _WRITERS else ""
             raise argparse.ArgumentTypeError(f"{text} would be a {suffixes[0]} file; name it so{other}")
         return path
