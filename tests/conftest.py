@@ -17,6 +17,9 @@ from hypothesis.internal import entropy
 if TYPE_CHECKING:
     from tests.e2e.server_process import ServerProcess
 
+# A proxy of this machine is not for servers that tests start.
+for name in ("no_proxy", "NO_PROXY"):
+    os.environ[name] = ",".join((*filter(None, (os.environ.get(name),)), "localhost,127.0.0.1,::1,.invalid"))
 # Before torch is imported anywhere: two test processes with a thread pool each wait for one another most of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # So do the threads of a worker that has two, unless they sleep while they wait: its start took 15 s of processor time.

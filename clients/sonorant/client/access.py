@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -45,6 +46,9 @@ _SECOND = (
     ("grpc.service_config", json.dumps(_SERVICE_CONFIG | {"loadBalancingConfig": [_IN_TURN]})),
     ("grpc.happy_eyeballs_connection_attempt_delay_ms", 100),
 )
+# The proxy that `http_proxy` names is for other machines: it would look for such a server on its own.
+_THIS_MACHINE = re.compile(r"(dns:(///)?|ipv[46]:)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?", re.IGNORECASE)
+_NO_PROXY = (("grpc.enable_http_proxy", 0),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,8 @@ class Access:
         """
         self.check()
         options = _OPTIONS + (_SECOND if second else _FIRST)
+        if _THIS_MACHINE.fullmatch(target):
+            options += _NO_PROXY
         if self.tls or self.ca or self.certificate:
             ca, key, certificate = (path and Path(path).read_bytes() for path in (self.ca, self.key, self.certificate))
             channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), options)

@@ -22,6 +22,9 @@ const OPTIONS: grpc.ClientOptions = {
   "grpc.max_reconnect_backoff_ms": 500,
 };
 
+// The proxy that `http_proxy` names is for other machines: it would look for such a server on its own.
+const THIS_MACHINE = /^(dns:(\/\/\/)?|ipv[46]:)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?$/i;
+
 export class SpeechClient {
   private readonly kept;
   private readonly server: Server;
@@ -33,8 +36,9 @@ export class SpeechClient {
   constructor(target = "127.0.0.1:50051", { apiKey = "", credentials = grpc.credentials.createInsecure(), whenDown = false } = {}) {
     const metadata = new grpc.Metadata();
     if (apiKey) metadata.set("authorization", `Bearer ${apiKey}`);
-    this.server = { stub: new TextToSpeechService(target, credentials, OPTIONS), metadata, target, whenDown };
-    this.kept = new DictionaryService(target, credentials, OPTIONS);
+    const options = THIS_MACHINE.test(target) ? { ...OPTIONS, "grpc.enable_http_proxy": 0 } : OPTIONS;
+    this.server = { stub: new TextToSpeechService(target, credentials, options), metadata, target, whenDown };
+    this.kept = new DictionaryService(target, credentials, options);
   }
 
   /** Open a session: text goes in while audio comes out. */

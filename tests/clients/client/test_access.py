@@ -65,6 +65,32 @@ async def test_an_error_for_want_of_tls_says_how_to_turn_it_on(tmp_path: Path) -
         assert "it does not use TLS" in await refused(server.address, as_text)
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "dns:///localhost", "ipv4:127.0.0.1"])
+async def test_a_server_on_this_machine_is_not_looked_for_behind_a_proxy(
+    host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(FakeEngine()) as server:
+        monkeypatch.delenv("no_proxy")
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # where nobody listens
+        async with SpeechClient(f"{host}:{server.address.rpartition(':')[2]}") as client:
+            assert await client.health() == "SERVING"
+
+
+async def test_a_proxy_that_refuses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as proxy:
+        monkeypatch.delenv("no_proxy")
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+        async with SpeechClient("speech.invalid:50051") as client:
+            with pytest.raises(ServerUnavailable, match="name its host in no_proxy"):
+                await client.voices()
+
+
 def test_settings_that_grpc_would_crash_on_or_not_explain_are_refused(tmp_path: Path) -> None:
     certificates = Certificates(tmp_path)
     certificates.authority.issue_cert("client").cert_chain_pems[0].write_to_path(tmp_path / "client.pem")
