@@ -3,6 +3,7 @@ interrupted, and continues after its connection was cut."""
 
 import asyncio
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -154,7 +155,10 @@ def test_the_agent_has_at_most_forty_five_lines() -> None:
 async def test_the_agent_speaks_is_interrupted_and_survives_a_cut_connection(project: Path, server: str) -> None:
     async with CuttingProxy(int(server.rpartition(":")[2])) as proxy:
         process = await asyncio.create_subprocess_exec(
-            "node", "main.js", f"127.0.0.1:{proxy.port}", cwd=project, stdout=asyncio.subprocess.PIPE
+            *("node", "main.js", f"127.0.0.1:{proxy.port}"),
+            cwd=project,
+            env=os.environ | {"http_proxy": "http://127.0.0.1:1", "no_proxy": ""},  # which is not for this machine
+            stdout=asyncio.subprocess.PIPE,
         )
         assert process.stdout is not None
         told, num_cuts = {}, 0
