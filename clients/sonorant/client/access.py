@@ -48,7 +48,6 @@ _SECOND = (
 )
 # The proxy that `http_proxy` names is for other machines: it would look for such a server on its own.
 _THIS_MACHINE = re.compile(r"(dns:(///)?|ipv[46]:)?(localhost|127(\.\d+){3}|\[?::1\]?)(:\d+)?", re.IGNORECASE)
-_NO_PROXY = (("grpc.enable_http_proxy", 0),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ class Access:
         self.check()
         options = _OPTIONS + (_SECOND if second else _FIRST)
         if _THIS_MACHINE.fullmatch(target):
-            options += _NO_PROXY
+            options += (("grpc.enable_http_proxy", 0),)
         if self.tls or self.ca or self.certificate:
             ca, key, certificate = (path and Path(path).read_bytes() for path in (self.ca, self.key, self.certificate))
             channel = grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(ca, key, certificate), options)

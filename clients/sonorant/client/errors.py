@@ -199,7 +199,7 @@ def _hint(target: str, details: str) -> str:
     if ":" not in target:  # gRPC takes 443 then, which nobody expects
         return f"give the port, too: {target}:50051"
     if "HTTP proxy" in details:
-        return "the proxy that http_proxy names refused it; if it is reached without one, name its host in no_proxy"
+        return "the proxy in http_proxy refused this; if the server is in your own network, add its host to no_proxy"
     if "http1.x" in details:
         return "that port speaks HTTP, as a gateway does; give the port of the server itself"
     if "lookup failed" in details:

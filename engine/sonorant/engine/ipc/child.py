@@ -89,7 +89,7 @@ class Child:
             await self.dead()
             why = ""
             if (code := self.wait()) == -signal.SIGKILL:
-                why = "; Linux kills so what takes more memory than there is: see `sonorant-server doctor`"
+                why = "; Linux kills processes when memory runs out: `sonorant-server doctor` says how much is needed"
             raise EngineError(f"the {self.name} worker exited with code {code} while loading{why}") from None
         if kind == "unusable":
             raise CheckpointError(value)
